@@ -1,0 +1,56 @@
+"""f32, f16, bf16 and the raw bytes of u8 (§3.1, §12).
+
+Law: `n` elements of fixed width, little-endian, row-major, of any rank; what the widening to float32 makes of them is
+exact, NaN payloads included.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cmfspec.codecs.codec import Codec, bad, exact
+from cmfspec.layout import DTYPE_IDS
+
+if TYPE_CHECKING:
+    from cmfspec.codecs.codec import F32
+
+
+def _f32(payload: memoryview, shape: tuple[int, ...]) -> F32:
+    exact("DT-001", payload, 4 * _count(shape))
+    return np.frombuffer(payload, "<f4").astype(np.float32).reshape(shape)
+
+
+def _f16(payload: memoryview, shape: tuple[int, ...]) -> F32:
+    exact("DT-002", payload, 2 * _count(shape))
+    return np.frombuffer(payload, "<f2").astype(np.float32).reshape(shape)
+
+
+def _bf16(payload: memoryview, shape: tuple[int, ...]) -> F32:
+    """The upper half of a float32."""
+    exact("DT-003", payload, 2 * _count(shape))
+    return (np.frombuffer(payload, "<u2").astype(np.uint32) << np.uint32(16)).view(np.float32).reshape(shape)
+
+
+def _no_weight(_: memoryview, __: tuple[int, ...]) -> F32:
+    raise bad("DT-004", "dtype", 0, "u8, raw bytes", "an encoding of weights", kind="Parse")
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    total = 1
+    for dim in shape:
+        total *= dim
+    return total
+
+
+def _times(width: int) -> Any:
+    return lambda n, rows, cols: n * width  # noqa: ARG005
+
+
+CODECS = (
+    Codec(DTYPE_IDS["f32"], "f32", _times(4), _f32),
+    Codec(DTYPE_IDS["f16"], "f16", _times(2), _f16),
+    Codec(DTYPE_IDS["bf16"], "bf16", _times(2), _bf16),
+    Codec(DTYPE_IDS["u8"], "u8", _times(1), _no_weight, weight=False),
+)

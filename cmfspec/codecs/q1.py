@@ -1,0 +1,94 @@
+"""q1, q1s and q1t: one bit, one bit with outliers, three states with outliers (§3.1).
+
+Law: q1 tiles are `[f16 scale][4B sign bits]`, bit k of byte j is weight 8j + k, `w = s·(2·bit − 1)`; q1t tiles are
+`[f16 scale][7B base-3]`, digit k of byte j (the least significant first) is weight 5j + k, 0 → 0, 1 → +s, 2 → −s. An
+overlay's values replace what the tiles say; one that is short or points outside is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cmfspec.codecs.codec import Codec, bad, exact, f16, grouped, groups, u8
+from cmfspec.layout import DTYPE_IDS, GROUP
+
+if TYPE_CHECKING:
+    from cmfspec.codecs.codec import F32
+
+Q1_TILE, Q1T_TILE = 6, 9
+DIGITS = 5  # in a byte: 3^5 = 243
+SIGNS = np.array([0, 1, -1], np.float32)
+
+
+def _tiles(payload: memoryview, shape: tuple[int, ...], rule: str) -> F32:
+    count = shape[0] * groups(shape[1])
+    if len(payload) < count * Q1_TILE:
+        raise bad(rule, "payload", 0, f"{len(payload)} bytes", f"at least {count * Q1_TILE} bytes")
+    tiles = u8(payload, 0, count * Q1_TILE).reshape(-1, Q1_TILE)
+    scales = tiles[:, :2].copy().view("<f2").astype(np.float32)
+    bits = np.unpackbits(tiles[:, 2:], axis=1, bitorder="little").astype(np.float32)
+    return grouped(2 * bits - 1, scales, shape)
+
+
+def _q1(payload: memoryview, shape: tuple[int, ...]) -> F32:
+    exact("DIR-020", payload, shape[0] * groups(shape[1]) * Q1_TILE)
+    return _tiles(payload, shape, "DIR-020")
+
+
+def _q1s(payload: memoryview, shape: tuple[int, ...]) -> F32:
+    """Base, then `[u32 count]` and `count × { [u32 flat index][f16 value] }`."""
+    weights = _tiles(payload, shape, "Q-Q1S-003")
+    at = shape[0] * groups(shape[1]) * Q1_TILE
+    if len(payload) < at + 4:
+        raise bad("Q-Q1S-003", "count", at, f"{len(payload) - at} bytes", "4 bytes")
+    count = int.from_bytes(payload[at : at + 4], "little")
+    if count > (len(payload) - at - 4) // 6:
+        raise bad("Q-Q1S-003", "count", at, count, f"at most {(len(payload) - at - 4) // 6}")
+    entries = u8(payload, at + 4, 6 * count).reshape(-1, 6)
+    where = entries[:, :4].copy().view("<u4").reshape(-1)
+    outside = where >= weights.size
+    if outside.any():
+        entry = int(outside.argmax())
+        raise bad("Q-Q1S-005", f"index[{entry}]", at + 4 + 6 * entry, where[entry], f"below {weights.size}")
+    weights.reshape(-1)[where] = entries[:, 4:].copy().view("<f2").astype(np.float32).reshape(-1)
+    return weights
+
+
+def _q1t(payload: memoryview, shape: tuple[int, ...]) -> F32:
+    """Base, then `[u32 row_ptr[rows+1]]` and `{ [u16 col][f16 value] }`."""
+    rows, cols = shape
+    base = rows * groups(cols) * Q1T_TILE
+    at = base + 4 * (rows + 1)
+    if len(payload) < at:
+        raise bad("Q-Q1T-010", "payload", 0, f"{len(payload)} bytes", f"at least {at} bytes")
+    tiles = u8(payload, 0, base).reshape(-1, Q1T_TILE)
+    scales = tiles[:, :2].copy().view("<f2").astype(np.float32)
+    digits = tiles[:, 2:, None] // 3 ** np.arange(DIGITS) % 3
+    digits = digits.reshape(len(tiles), -1)[:, :GROUP]
+    weights = np.where(digits == 0, np.float32(0), SIGNS[digits] * scales).reshape(shape)  # 0 is 0, whatever the scale
+    pointers = np.frombuffer(payload, "<u4", rows + 1, base).astype(np.int64)
+    present = (len(payload) - at) // 4
+    wrong = (pointers < np.concatenate(([0], pointers[:-1]))) | (pointers > present)
+    wrong[0] = pointers[0] != 0
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise bad(
+            "Q-Q1T-004", f"row_ptr[{row}]", base + 4 * row, pointers[row], f"0 first, then rising to at most {present}"
+        )
+    entries = np.frombuffer(payload, "<u2", 2 * int(pointers[-1]), at).reshape(-1, 2)
+    outside = entries[:, 0] >= cols
+    if outside.any():
+        entry = int(outside.argmax())
+        raise bad("Q-Q1T-005", f"col[{entry}]", at + 4 * entry, entries[entry, 0], f"below {cols}")
+    row_of = np.repeat(np.arange(rows), np.diff(pointers))
+    weights[row_of, entries[:, 0]] = f16(payload, at, 2 * len(entries))[1::2]
+    return weights
+
+
+CODECS = (
+    Codec(DTYPE_IDS["q1"], "q1", lambda n, rows, cols: n // GROUP * Q1_TILE, _q1, matrix=True, multiple=GROUP),  # noqa: ARG005
+    Codec(DTYPE_IDS["q1s"], "q1s", None, _q1s, matrix=True, multiple=GROUP),
+    Codec(DTYPE_IDS["q1t"], "q1t", None, _q1t, matrix=True, multiple=GROUP),
+)

@@ -1,0 +1,94 @@
+"""q4_block, q4_tiled and q4tp: four bits a weight in groups of 32 (§3.2).
+
+Law: element 2k is the low nibble of byte k, 2k+1 the high one; `w = (q − 8)·scale`. The three differ in where the scales
+are and, for q4tp, in what they are: rungs of a ladder per row.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cmfspec.codecs.codec import Codec, ceil_div, exact, f16, grouped, groups, u8
+from cmfspec.layout import DTYPE_IDS, GROUP
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cmfspec.codecs.codec import F32
+
+HALF = GROUP // 2  # bytes of nibbles in a group
+TILE = 2 + HALF
+RUNGS = 32
+CODE_BITS = 5
+
+
+def _nibbles(packed: NDArray[np.uint8]) -> F32:
+    """[groups, 16] bytes to [groups, 32] of q − 8."""
+    both = np.stack((packed & 15, packed >> 4), axis=-1).reshape(-1, GROUP)
+    return both.astype(np.float32) - np.float32(8)
+
+
+def _q4_block(payload: memoryview, shape: tuple[int, ...]) -> F32:
+    """Groups over the flattened tensor, zero-padded: `[u8 : ceil(n/32)·16][f16 : ceil(n/32)]`."""
+    n = int(np.prod(shape, dtype=object)) if shape else 1
+    count = ceil_div(n, GROUP)
+    exact("DIR-020", payload, count * TILE)
+    weights = _nibbles(u8(payload, 0, count * HALF).reshape(-1, HALF)) * f16(payload, count * HALF, count)[:, None]
+    return weights.reshape(-1)[:n].reshape(shape)
+
+
+def _q4_tiled(payload: memoryview, shape: tuple[int, ...]) -> F32:
+    """Tiles of `[f16 scale][16B nibbles]`, row-major."""
+    count = shape[0] * groups(shape[1])
+    exact("DIR-020", payload, count * TILE)
+    tiles = u8(payload, 0, count * TILE).reshape(-1, TILE)
+    scales = tiles[:, :2].copy().view("<f2").astype(np.float32)
+    return grouped(_nibbles(tiles[:, 2:]), scales, shape)
+
+
+def _q4tp(payload: memoryview, shape: tuple[int, ...]) -> F32:
+    """`[nibbles][rows × (f16 lo, f16 step)][codes, 5 bits LSB-first, each row padded to a byte]`;
+    scale = 2^(lo + code·step)."""
+    rows, cols = shape
+    per_row = groups(cols)
+    stride = ceil_div(per_row * CODE_BITS, 8)
+    exact("DIR-020", payload, _q4tp_size(rows * cols, rows, cols))
+    quants = _nibbles(u8(payload, 0, rows * per_row * HALF).reshape(-1, HALF))
+    params = f16(payload, rows * per_row * HALF, 2 * rows).reshape(rows, 2)
+    packed = u8(payload, rows * (per_row * HALF + 4), rows * stride).reshape(rows, stride)
+    bits = np.unpackbits(packed, axis=1, bitorder="little")[:, : per_row * CODE_BITS].reshape(rows, per_row, CODE_BITS)
+    codes = bits @ (1 << np.arange(CODE_BITS))
+    scales = np.take_along_axis(_ladder(params), codes, axis=1)
+    return grouped(quants, scales, shape)
+
+
+def _ladder(params: F32) -> F32:
+    """[rows, 2] of (lo, step) to [rows, 32] scales, each rung the one below times 2^step."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        ladder = np.empty((len(params), RUNGS), np.float32)
+        ladder[:, 0] = np.exp2(params[:, 0])
+        ratio = np.exp2(params[:, 1])
+        for rung in range(1, RUNGS):
+            ladder[:, rung] = ladder[:, rung - 1] * ratio
+    return ladder
+
+
+def _q4tp_size(n: int, rows: int, cols: int) -> int:
+    size: int = n // 2 + rows * (4 + ceil_div(groups(cols) * CODE_BITS, 8))
+    return size
+
+
+CODECS = (
+    Codec(DTYPE_IDS["q4_block"], "q4_block", lambda n, rows, cols: ceil_div(n, GROUP) * TILE, _q4_block),  # noqa: ARG005
+    Codec(
+        DTYPE_IDS["q4_tiled"],
+        "q4_tiled",
+        lambda n, rows, cols: n // GROUP * TILE,  # noqa: ARG005
+        _q4_tiled,
+        matrix=True,
+        multiple=GROUP,
+    ),
+    Codec(DTYPE_IDS["q4tp"], "q4tp", _q4tp_size, _q4tp, matrix=True, multiple=GROUP),
+)

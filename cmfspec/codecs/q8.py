@@ -1,0 +1,46 @@
+"""q8_row and q8_2f: eight bits a weight (§3.2).
+
+Law: `w = q[o,i]·scale[o]`, and with the second field `w = q·row[o]·col[i]`; the quants come first, then the scales.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cmfspec.codecs.codec import Codec, exact, f16
+from cmfspec.layout import DTYPE_IDS, QUANT_2F
+
+if TYPE_CHECKING:
+    from cmfspec.codecs.codec import F32
+
+
+def _q8_row(payload: memoryview, shape: tuple[int, ...]) -> F32:
+    """`[int8 : out·in][f16 : out]`."""
+    rows, cols = shape
+    exact("DIR-020", payload, rows * cols + 2 * rows)
+    quants = np.frombuffer(payload, np.int8, rows * cols).reshape(shape).astype(np.float32)
+    return quants * f16(payload, rows * cols, rows)[:, None]
+
+
+def _q8_2f(payload: memoryview, shape: tuple[int, ...]) -> F32:
+    """`[int8][f16 row-scale][f16 col-field]`."""
+    rows, cols = shape
+    exact("DIR-020", payload, rows * cols + 2 * rows + 2 * cols)
+    quants = np.frombuffer(payload, np.int8, rows * cols).reshape(shape).astype(np.float32)
+    row, col = f16(payload, rows * cols, rows), f16(payload, rows * cols + 2 * rows, cols)
+    return quants * row[:, None] * col
+
+
+CODECS = (
+    Codec(DTYPE_IDS["q8_row"], "q8_row", lambda n, rows, cols: n + 2 * rows, _q8_row, matrix=True),  # noqa: ARG005
+    Codec(
+        DTYPE_IDS["q8_2f"],
+        "q8_2f",
+        lambda n, rows, cols: n + 2 * rows + 2 * cols,
+        _q8_2f,
+        matrix=True,
+        feature=QUANT_2F,
+    ),
+)

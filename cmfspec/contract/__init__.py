@@ -1,0 +1,1 @@
+"""What it means to be asked: rules, the wire protocol, subjects and outcomes."""

@@ -1,0 +1,362 @@
+"""A subject: typed questions to an implementation, and answers that hold it to something.
+
+Law: a check sees only this. Every `must_…` raises the outcome that fits; there is no bare assert, so `python -O` deletes
+nothing. What hello doesn't declare is NOT_APPLICABLE before it is asked; what it declares and then doesn't support is ERROR.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+
+from cmfspec.codecs import CODECS
+from cmfspec.contract import compare
+from cmfspec.contract.link import Link
+from cmfspec.contract.outcome import (
+    Beyond,
+    ErrorReply,
+    NotApplicable,
+    Observed,
+    Resource,
+    WrongAccept,
+    WrongReason,
+    WrongReject,
+    WrongValue,
+)
+from cmfspec.contract.outcome import Protocol as BrokenProtocol
+from cmfspec.contract.protocol import BadReply, Opened, Reply, TensorLine, Verified, decode_line
+from cmfspec.errors import Refusal
+from cmfspec.format.build import Entry
+from cmfspec.format.hash64 import hash64
+from cmfspec.layout import DTYPE_NAMES, FEATURE_NAMES, RESERVED_FEATURES
+
+
+class Content(Protocol):
+    """Anything that a question can be about."""
+
+    def content(self) -> bytes:
+        """The bytes of the file."""
+        ...
+
+
+class Subject:
+    """An implementation behind a link, for the length of one case."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.hello = link.hello
+        self._paths: dict[bytes, str] = {}
+
+    def path(self, file: Content) -> str:
+        """Where the file lies; placed once a case."""
+        content = file.content()
+        if content not in self._paths:
+            self._paths[content] = self.link.place(content, getattr(file, "hole", None))
+        return self._paths[content]
+
+    def ask(self, op: str, file: Content, **members: Any) -> Answer:
+        """Ask about a file. Raises NotApplicable for an operation that hello doesn't name."""
+        self.needs(op)
+        reply = self.link.ask(op, self.path(file), **members)
+        answer = Answer(op, reply, self.hello.kinds)
+        if reply.status == "error":
+            raise ErrorReply("an answer", f"{op}: error {reply.message!r}")
+        if reply.status == "unsupported":
+            raise ErrorReply(f"{op}, which hello declares", f"unsupported {reply.message!r}")
+        return answer
+
+    def needs(self, op: str) -> None:
+        """Go on only if the operation is declared."""
+        if op not in self.hello.operations:
+            raise NotApplicable(f"`{op}`", "hello does not declare it")
+
+    # --- the questions ----------------------------------------------------------------------------------------
+
+    def open(self, file: Content) -> Answer:
+        """Is the file valid (§1.2)?"""
+        return self.ask("open", file)
+
+    def open_nothing(self) -> Answer:
+        """Is a path valid at which there is no file?"""
+        return Answer("open", self.link.ask("open", self.link.new_out()), self.hello.kinds)
+
+    def verify(self, file: Content) -> Verdict:
+        """Does every hash of the chain match (§8.1)?"""
+        answer = self.ask("verify", file)
+        return Verdict(answer.op, answer.reply, answer.kinds)
+
+    def tensors(self, file: Content) -> Listing:
+        """What does the directory say (§3)?"""
+        out = self.link.new_out()
+        answer = self.ask("tensors", file, out=out)
+        return Listing(answer.op, answer.reply, answer.kinds, out)
+
+    def tensor(self, file: Content, index: int, form: str = "f32") -> Values:
+        """What is in this tensor (§3.2)? form: `f32` or `raw`."""
+        out = self.link.new_out()
+        answer = self.ask("tensor", file, index=index, form=form, out=out)
+        return Values(answer.op, answer.reply, answer.kinds, out, form)
+
+    def header(self, file: Content) -> HeaderSeen:
+        """What is the header (§2)?"""
+        out = self.link.new_out()
+        answer = self.ask("header", file, out=out)
+        return HeaderSeen(answer.op, answer.reply, answer.kinds, out)
+
+    def hash64(self, file: Content) -> int | None:
+        """hash64 of the file's bytes (§8); None where the reply isn't 16 hex digits."""
+        answer = self.ask("hash64", file)
+        answer.must_be_accepted()
+        digits = answer.reply.value.hash
+        return int(digits, 16) if len(digits) == 16 and all(c in "0123456789abcdefABCDEF" for c in digits) else None
+
+    def must_say(self, file: Content, tensors: Sequence[Entry]) -> None:
+        """The whole directory and every value of a file, as far as the subject answers for them."""
+        self.open(file).must_be_accepted(len(tensors))
+        if "tensors" in self.hello.operations:
+            self.tensors(file).must_be(tensors)
+        for index, entry in enumerate(tensors):
+            if entry.dtype in self.hello.dtypes and CODECS[entry.dtype].weight:
+                self.tensor(file, index).must_decode(entry)
+
+    # --- conditions -------------------------------------------------------------------------------------------
+
+    def beyond_if_declared(self, *, feature_bit: int | None = None, dtype: int | None = None) -> None:
+        """Go on only if the subject does not say that it knows this bit or id. What the text does not define is then
+        beyond this revision; what it defines is simply implemented, and there is nothing to refuse."""
+        if feature_bit is not None and feature_bit in self.hello.features:
+            known = feature_bit < len(FEATURE_NAMES) and feature_bit not in RESERVED_FEATURES
+            self._beyond(f"a refusal of feature bit {feature_bit}", "hello lists it", known)
+        if dtype is not None and dtype in self.hello.dtypes:
+            self._beyond(f"a refusal of dtype {dtype}", "hello lists it", dtype < len(DTYPE_NAMES))
+
+    @staticmethod
+    def _beyond(expected: str, got: str, known: bool) -> NoReturn:
+        raise (NotApplicable if known else Beyond)(expected, got)
+
+    def resident_peak(self, ask: Callable[[], Any]) -> int:
+        """Peak of resident memory, in bytes, of a fresh process while it answers. Raises NotApplicable where it can't
+        be measured."""
+        self.link.renew()
+        self.link.reset_peak()
+        ask()
+        peak = self.link.peak()
+        if peak is None:
+            raise NotApplicable("a measure of resident memory", "none on this system")
+        return peak
+
+    def must_cost_no_more(self, got: int, control: int, what: str) -> None:
+        """Peak against peak, in bytes (ENV-023)."""
+        if got > control + compare.RESIDENT_SLACK:
+            allowed = f"at most {compare.RESIDENT_SLACK >> 20} MiB of memory above a valid file"
+            raise Resource(allowed, f"{(got - control) >> 20} MiB above it for {what}")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A reply, and what one can hold it to."""
+
+    op: str
+    reply: Reply
+    kinds: bool
+
+    def __str__(self) -> str:
+        if self.reply.status == "ok":
+            extra = f" with warnings {list(self.reply.warnings)}" if self.reply.warnings else ""
+            return f"{self.op}: accepted{extra}"
+        kind = f" {self.reply.kind}" if self.kinds else ""
+        said = f", {self.reply.message!r}" if self.reply.message else ""
+        return f"{self.op}: refused{kind}{said}"
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the reply is `ok`; if not, it is a refusal."""
+        return self.reply.status == "ok"
+
+    def must_be_accepted(self, tensors: int | None = None) -> None:
+        """The file is valid. tensors: how many the directory has, held to if the reply says a number."""
+        if not self.accepted:
+            raise WrongReject("the file accepted", str(self))
+        opened = self.reply.value
+        if tensors is not None and isinstance(opened, Opened) and opened.tensors not in (None, tensors):
+            raise WrongValue(f"{tensors} tensors", f"{opened.tensors}")
+
+    def must_refuse(self, *kinds: type[Refusal]) -> None:
+        """The file is invalid. kinds: those that §1.2 names for it, if it names any."""
+        named = " or ".join(kind.kind for kind in kinds)
+        if self.accepted:
+            raise WrongAccept(f"a refusal{' ' * bool(named)}{named}", str(self))
+        if kinds and self.kinds and self.reply.kind not in {kind.kind for kind in kinds}:
+            raise WrongReason(f"a refusal {named}", str(self))
+
+    def must_show(self, absent: str) -> None:
+        """The section is absent from the file. Raises NotApplicable if the reply doesn't say which sections there are."""
+        if not self.accepted:
+            return
+        sections = self.reply.value.sections
+        if sections is None:
+            raise NotApplicable("the sections that `open` sees", "the reply doesn't list them")
+        if absent in sections:
+            raise WrongValue(f"no {absent} section", f"sections {', '.join(sections)}")
+
+    def observe(self) -> NoReturn:
+        """The text is silent: report what was done."""
+        raise Observed("anything: the text is silent", str(self))
+
+
+@dataclass(frozen=True)
+class Verdict(Answer):
+    """What verify found."""
+
+    @property
+    def _verified(self) -> Verified:
+        verified: Verified = self.reply.value
+        return verified
+
+    def __str__(self) -> str:
+        if not self.accepted:
+            return Answer.__str__(self)
+        problems = ", ".join(_place(p.where, p.index) for p in self._verified.problems[:5])
+        return "verify: sound" if self._verified.sound else f"verify: not sound, problems: {problems or 'none named'}"
+
+    def must_be_sound(self) -> None:
+        """Nothing is wrong with the file."""
+        if not self.accepted or not self._verified.sound:
+            raise WrongReject("a sound file", str(self))
+
+    def must_report(self, where: str, index: int | None = None, *, refusing: bool = False) -> None:
+        """The damage is found, in its place. refusing: refusing to open the file is as good."""
+        wanted = f"a problem at {_place(where, index)}"
+        if not self.accepted:
+            if not refusing:
+                raise WrongReject(f"a file that opens, and {wanted}", str(self))
+            return
+        if self._verified.sound:
+            raise WrongAccept(wanted + (" or a refusal" if refusing else ""), str(self))
+        problems = self._verified.problems
+        named = any(p.where == where and index in (None, p.index) for p in problems)
+        if not named and (problems or self.kinds):
+            raise WrongValue(wanted, str(self))
+
+    def must_find_something(self) -> None:
+        """The damage is found, wherever the chain shows it first; a refusal is as good."""
+        if self.accepted and self._verified.sound:
+            raise WrongAccept("a problem or a refusal", str(self))
+
+
+@dataclass(frozen=True)
+class Listing(Answer):
+    """The directory as the subject lists it."""
+
+    out: str
+
+    def lines(self) -> list[TensorLine]:
+        """The entries, in order. Raises Protocol for what isn't the list."""
+        try:
+            return [decode_line(line) for line in _written(self.out).splitlines() if line.strip()]
+        except BadReply as error:
+            raise BrokenProtocol("a line of JSON for each tensor", str(error)) from None
+
+    def must_be(self, entries: Sequence[Entry]) -> None:
+        """Exactly these tensors in this order."""
+        self.must_be_accepted()
+        lines = self.lines()
+        if len(lines) != len(entries):
+            raise WrongValue(f"{len(entries)} tensors", f"{len(lines)}")
+        for index, (line, entry) in enumerate(zip(lines, entries, strict=True)):
+            want = (
+                entry.name,
+                entry.dtype,
+                list(entry.shape),
+                str(len(entry.payload)),
+                f"{hash64(entry.payload):016x}",
+            )
+            got = (line.name, line.dtype, line.shape, line.nbytes, line.hash.lower())
+            for field, g, w in zip(("name", "dtype", "shape", "nbytes", "hash"), got, want, strict=True):
+                if g != w:
+                    raise WrongValue(f"tensor {index} with {field} {_short(w)}", f"{_short(g)}")
+
+
+@dataclass(frozen=True)
+class Values(Answer):
+    """One tensor as the subject decodes it."""
+
+    out: str
+    form: str
+
+    def must_equal(self, payload: bytes) -> None:
+        """Exactly these bytes (form `raw`)."""
+        self.must_be_accepted()
+        got = _written(self.out)
+        if got != payload:
+            at = next(
+                (i for i, (g, w) in enumerate(zip(got, payload, strict=False)) if g != w), min(len(got), len(payload))
+            )
+            raise WrongValue(
+                f"{len(payload)} bytes, {payload[at : at + 8].hex()} at {at}",
+                f"{len(got)} bytes, {got[at : at + 8].hex()}",
+            )
+
+    def must_decode(self, entry: Entry) -> None:
+        """The values that the entry's payload has by §3.2 (form `f32`)."""
+        self.must_be_accepted()
+        codec = CODECS[entry.dtype]
+        want = codec.formula(memoryview(entry.payload), entry.shape).reshape(-1)
+        raw = _written(self.out)
+        if len(raw) != 4 * want.size:
+            raise WrongValue(f"{want.size} values, {4 * want.size} bytes", f"{len(raw)} bytes")
+        got = np.frombuffer(raw, "<f4").astype(np.float32)
+        relative = compare.Q4TP_RELATIVE if codec.name == "q4tp" else 0.0
+        at = compare.first_difference(got, want, relative)
+        if at is not None:
+            raise WrongValue(f"{codec.name} {entry.name!r}[{at}] = {want[at]!r}", f"{got[at]!r}")
+
+
+@dataclass(frozen=True)
+class HeaderSeen(Answer):
+    """The header as the subject reads it."""
+
+    out: str
+
+    def must_have(self, wanted: dict[str, Any], keys: Iterable[str]) -> None:
+        """The same values at these keys of the text's example (`a.b` for nested ones)."""
+        self.must_be_accepted()
+        try:
+            seen = json.loads(_written(self.out))
+        except ValueError as error:
+            raise BrokenProtocol("the header as JSON", str(error)) from None
+        for key in keys:
+            got, want = _dig(seen, key), _dig(wanted, key)
+            if got != want:
+                raise WrongValue(f"header {key} = {_short(want)}", _short(got))
+
+
+def _dig(node: Any, path: str) -> Any:
+    for key in path.split("."):
+        if isinstance(node, list):
+            node = node[int(key)] if int(key) < len(node) else None
+        else:
+            node = node.get(key) if isinstance(node, dict) else None
+    return node
+
+
+def _written(out: str) -> bytes:
+    """What the implementation left in `out`. Raises Protocol."""
+    try:
+        return Path(out).read_bytes()
+    except OSError as error:
+        raise BrokenProtocol("an answer in the file that `out` names", f"{error.strerror}") from None
+
+
+def _place(where: str, index: int | None) -> str:
+    return where if index is None else f"{where} {index}"
+
+
+def _short(value: object) -> str:
+    text = ascii(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

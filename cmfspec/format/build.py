@@ -1,0 +1,343 @@
+"""Building files, right ones and wrong ones (all of §1 to §9).
+
+Law: a `Blueprint` says what a file holds; `render` computes everything that follows from it (offsets, lengths, feature bits,
+hashes) unless an edit says otherwise. A wrong file is a right one with one edit, and hashes are computed after the edit,
+so that it reaches the check that it aims at. Both are canonical JSON.
+
+An edit is (path, value). A number may be given as `{"plus": k}`, k more than the right value, or, for an offset or a length
+of the envelope, as `{"eof": k}`: the section begins, or ends, k bytes past the end of the file.
+
+    header.<key.key>      a node of the header JSON          order                order of the sections on disk
+    header.raw            hex: the header's very bytes       gap.<section>        bytes of junk before it
+    features              required_features                  tail                 bytes of junk at the end
+    hashes                false: none in the envelope        grow                 tensors appended as §9 has it
+    masks, vocab, index   hex: the section's very bytes      dir.<field>          the directory's head
+    <section>@<offset>    four bytes of masks or index       dir[i].<field>       a record's field, or its name in hex
+    envelope.<field>      a field of the envelope            flip, put, cut       after hashing: damage
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from cmfspec.codecs import CODECS
+from cmfspec.format.hash64 import hash64
+from cmfspec.layout import (
+    BINARY_MASKS,
+    DATA_ALIGN,
+    DIR_HEAD,
+    DIR_HEAD_SIZE,
+    ENVELOPE,
+    ENVELOPE_SIZE,
+    HASH_DIGITS,
+    MAGIC,
+    MAX_NDIM,
+    OPTIONAL,
+    RECORD,
+    RECORD_SIZE,
+    SECTIONS,
+    SKILL_FILE,
+    TENSOR_ALIGN,
+    TENSOR_DIR,
+    VERSION,
+    align,
+)
+
+Edit = tuple[str, Any]
+JUNK = b"\xa5junk\x5a"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A tensor to be written: its name, dtype id, shape and payload."""
+
+    name: str
+    dtype: int
+    shape: tuple[int, ...]
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """What a file holds. masks, vocab, index: the sections' bytes, empty if absent."""
+
+    header: Mapping[str, Any] = field(default_factory=dict)
+    tensors: tuple[Entry, ...] = ()
+    masks: bytes = b""
+    vocab: bytes = b""
+    index: bytes = b""
+
+
+def to_json(blueprint: Blueprint) -> dict[str, Any]:
+    """The blueprint as JSON; bytes become hex."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, bytes):
+            return value.hex()
+        if isinstance(value, dict):
+            return {key: plain(node) for key, node in value.items()}
+        return [plain(node) for node in value] if isinstance(value, tuple | list) else value
+
+    return {key: plain(value) for key, value in asdict(blueprint).items() if value}
+
+
+def from_json(node: Mapping[str, Any]) -> Blueprint:
+    """The blueprint that `to_json` wrote."""
+    tensors = (
+        Entry(t["name"], t["dtype"], tuple(t["shape"]), bytes.fromhex(t["payload"])) for t in node.get("tensors", ())
+    )
+    sections = {name: bytes.fromhex(node.get(name, "")) for name in OPTIONAL}
+    return Blueprint(node.get("header", {}), tuple(tensors), **sections)
+
+
+def canonical(node: Any) -> str:
+    """Canonical JSON: sorted keys, no spaces, ASCII."""
+    return json.dumps(node, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def render(blueprint: Blueprint, edits: Sequence[Edit] = ()) -> bytes:
+    """The file. Raises KeyError, IndexError or ValueError for an edit that finds nothing to edit."""
+    plan = _Plan(edits)
+    sections = {name: plan.bytes_of(name, getattr(blueprint, name)) for name in OPTIONAL}
+    sections = {name: plan.patched(name, raw) for name, raw in sections.items()}
+    sections["header"] = _header(blueprint, plan, sections)
+    offsets, sections["data"] = _blob(blueprint.tensors)
+    sections["dir"] = _directory(blueprint.tensors, offsets, plan)
+    content = _place(sections, plan, _features(blueprint, sections))
+    growth = plan.take("grow")
+    if growth:
+        content = _grow(content, grown(blueprint, growth), len(growth["tensors"]), plan)
+    content = _seal(content, plan)
+    if plan.left:
+        raise KeyError(f"edits that found nothing to edit: {sorted(plan.left)}")
+    return content
+
+
+def grown(blueprint: Blueprint, growth: Mapping[str, Any]) -> Blueprint:
+    """What the file holds after a `grow` edit: {"tensors": [entry…], "header": {key: value}}."""
+    added = from_json(growth)
+    return replace(blueprint, tensors=blueprint.tensors + added.tensors, header={**blueprint.header, **added.header})
+
+
+class _Plan:
+    """The edits, taken one by one by the step that they concern."""
+
+    def __init__(self, edits: Sequence[Edit]) -> None:
+        self.left = {path: value for path, value in edits if path not in _DAMAGE}
+        self.damage = [(path, value) for path, value in edits if path in _DAMAGE]
+
+    def take(self, path: str, default: Any = None) -> Any:
+        return self.left.pop(path, default)
+
+    def number(self, path: str, right: int) -> int:
+        """The right value, or what the edit makes of it."""
+        value = self.left.pop(path, right)
+        return int(right + value["plus"] if isinstance(value, dict) else value)
+
+    def bytes_of(self, path: str, right: bytes) -> bytes:
+        value = self.left.pop(path, None)
+        return right if value is None else bytes.fromhex(value)
+
+    def starting(self, prefix: str) -> list[tuple[str, Any]]:
+        """Take all edits below a prefix, without it."""
+        return [(path[len(prefix) :], self.left.pop(path)) for path in [*self.left] if path.startswith(prefix)]
+
+    def patched(self, section: str, raw: bytes) -> bytes:
+        """A section with its `<section>@<offset>` edits, each a u32."""
+        content = bytearray(raw)
+        for at, value in self.starting(f"{section}@"):
+            where = int(at)
+            if where + 4 > len(content):
+                raise IndexError(f"{section} has no u32 at {where}")
+            right = int.from_bytes(content[where : where + 4], "little")
+            new = right + value["plus"] if isinstance(value, dict) else value
+            content[where : where + 4] = (new % 2**32).to_bytes(4, "little")
+        return bytes(content)
+
+
+def _header(blueprint: Blueprint, plan: _Plan, sections: Mapping[str, bytes]) -> bytes:
+    raw = plan.take("header.raw")
+    header = json.loads(json.dumps(blueprint.header))
+    hashes = {name: f"{hash64(sections[name]):0{HASH_DIGITS}x}" for name in OPTIONAL if sections[name]}
+    if hashes and "section_hashes" not in header:
+        header["section_hashes"] = hashes
+    for path, value in plan.starting("header."):
+        node = header
+        *parents, last = path.split(".")
+        for key in parents:
+            node = node.setdefault(key, {}) if isinstance(node, dict) else node[int(key)]
+        if isinstance(node, list):
+            node[int(last)] = value
+        else:
+            node[last] = value
+    return bytes.fromhex(raw) if raw is not None else json.dumps(header, separators=(",", ":"), sort_keys=True).encode()
+
+
+def _blob(tensors: Sequence[Entry], start: int = 0) -> tuple[list[int], bytes]:
+    blob, offsets = bytearray(), []
+    for tensor in tensors:
+        blob.extend(bytes(align(start + len(blob), TENSOR_ALIGN) - start - len(blob)))
+        offsets.append(start + len(blob))
+        blob.extend(tensor.payload)
+    return offsets, bytes(blob)
+
+
+def _directory(tensors: Sequence[Entry], offsets: Sequence[int], plan: _Plan) -> bytes:
+    names = [plan.bytes_of(f"dir[{i}].name", t.name.encode()) for i, t in enumerate(tensors)]
+    pool_off = DIR_HEAD_SIZE + RECORD_SIZE * len(tensors)
+    right = {"count": len(tensors), "pool_off": pool_off}
+    out = bytearray(_packed(DIR_HEAD, right, partial(_numbered, plan, "dir")))
+    at = 0
+    for i, (tensor, off, name) in enumerate(zip(tensors, offsets, names, strict=True)):
+        shape = (*tensor.shape, *[0] * MAX_NDIM)[:MAX_NDIM]
+        values = {"name_off": at, "name_len": len(name), "dtype": tensor.dtype, "ndim": len(tensor.shape), "off": off}
+        values |= {"nbytes": len(tensor.payload), "hash": hash64(tensor.payload)}
+        values |= {f"shape{axis}": dim for axis, dim in enumerate(shape)}
+        out += _packed(RECORD, values, partial(_numbered, plan, f"dir[{i}]"))
+        at += len(name)
+    return bytes(out) + b"".join(names)
+
+
+def _numbered(plan: _Plan, prefix: str, name: str, right: int) -> int:
+    return plan.number(f"{prefix}.{name}", right)
+
+
+def _packed(fields: Sequence[Any], values: Mapping[str, int], edited: Callable[[str, int], int]) -> bytes:
+    return b"".join((edited(f.name, values[f.name]) % 2 ** (8 * f.width)).to_bytes(f.width, "little") for f in fields)
+
+
+def _features(blueprint: Blueprint, sections: Mapping[str, bytes]) -> int:
+    bits = {TENSOR_DIR} | ({BINARY_MASKS} if sections["masks"] else set())
+    for tensor in blueprint.tensors:
+        codec = CODECS.get(tensor.dtype)
+        if codec and codec.feature is not None:
+            bits.add(codec.feature)
+    skills = blueprint.header.get("skills") or []
+    if any(isinstance(skill, Mapping) and "base_dir_hash" in skill for skill in skills):
+        bits.add(SKILL_FILE)
+    return sum(1 << bit for bit in bits)
+
+
+def _place(sections: Mapping[str, bytes], plan: _Plan, features: int) -> bytes:
+    """Lay the sections out, and put the right envelope in front."""
+    out = bytearray(ENVELOPE_SIZE)
+    values = {"magic": int.from_bytes(MAGIC, "little"), "version": VERSION, "flags": 0}
+    values["required_features"] = plan.take("features", features)
+    values |= {f"{name}_{end}": 0 for name in SECTIONS for end in ("off", "len")}
+    for name in plan.take("order", SECTIONS):
+        if name in OPTIONAL and not sections[name]:
+            continue
+        out += _junk(plan.take(f"gap.{name}", 0))
+        if name == "data":
+            out += bytes(align(len(out), DATA_ALIGN) - len(out))
+        values[f"{name}_off"], values[f"{name}_len"] = len(out), len(sections[name])
+        out += sections[name]
+    out += _junk(plan.take("tail", 0))
+    hashed = plan.take("hashes", True)
+    for name in ("header", "dir"):
+        values[f"{name}_hash"] = hash64(sections[name]) if hashed else 0
+    out[:ENVELOPE_SIZE] = _packed(ENVELOPE, values, lambda _, value: value)
+    return bytes(out)
+
+
+def _grow(content: bytes, whole: Blueprint, added: int, plan: _Plan) -> bytes:
+    """Append-only growth (§9): new tensors, header and directory at the tail; only the envelope changes in place. The
+    data range then spans the old sections behind it, and the old header and directory become dead bytes."""
+    envelope = _unpacked(content)
+    data_off = envelope["data_off"]
+    out = bytearray(content) + bytes(align(len(content) - data_off, TENSOR_ALIGN) - (len(content) - data_off))
+    old_offsets, _ = _blob(whole.tensors[:-added])
+    new_offsets, tail = _blob(whole.tensors[-added:], len(out) - data_off)
+    out += tail
+    envelope["data_len"] = len(out) - data_off
+    sections = {name: getattr(whole, name) for name in OPTIONAL}
+    for name, raw in (
+        ("dir", _directory(whole.tensors, [*old_offsets, *new_offsets], plan)),
+        ("header", _header(whole, plan, sections)),
+    ):
+        envelope |= {f"{name}_off": len(out), f"{name}_len": len(raw), f"{name}_hash": hash64(raw)}
+        out += raw
+    envelope["required_features"] |= _features(whole, sections)
+    out[:ENVELOPE_SIZE] = _packed(ENVELOPE, envelope, lambda _, value: value)
+    return bytes(out)
+
+
+def _seal(content: bytes, plan: _Plan) -> bytes:
+    """The lies of the envelope, then the damage that no hash knows of."""
+    right = _unpacked(content)
+    size = len(content)
+
+    def lie(name: str, value: int) -> int:
+        given = plan.left.get(f"envelope.{name}")
+        if isinstance(given, dict) and "eof" in given:
+            plan.take(f"envelope.{name}")
+            section, _, end = name.rpartition("_")
+            return int(size + given["eof"] - (right[f"{section}_off"] if end == "len" else 0))
+        return plan.number(f"envelope.{name}", value)
+
+    out = bytearray(_packed(ENVELOPE, right, lie) + content[ENVELOPE_SIZE:])
+    for path, value in plan.damage:
+        _DAMAGE[path](out, right, value)
+    return bytes(out)
+
+
+def _flip(out: bytearray, envelope: Mapping[str, int], value: Sequence[Any]) -> None:
+    """[section or "file", offset in it, mask]."""
+    section, at, mask = value
+    out[(0 if section == "file" else envelope[f"{section}_off"]) + at] ^= mask
+
+
+def _put(out: bytearray, _: Mapping[str, int], value: Sequence[Any]) -> None:
+    """[offset, hex]."""
+    at, raw = value[0], bytes.fromhex(value[1])
+    out[at : at + len(raw)] = raw
+
+
+def _cut(out: bytearray, _: Mapping[str, int], value: int) -> None:
+    """Keep this many bytes; a negative number takes that many off the end."""
+    del out[value:]
+
+
+_DAMAGE: dict[str, Callable[[bytearray, Mapping[str, int], Any], None]] = {"flip": _flip, "put": _put, "cut": _cut}
+
+
+def _unpacked(content: bytes) -> dict[str, int]:
+    return {f.name: int.from_bytes(content[f.offset : f.offset + f.width], "little") for f in ENVELOPE}
+
+
+def masks_section(meta: Mapping[str, Any], blobs: Sequence[bytes]) -> bytes:
+    """A masks section (§5): head, meta with blob_off and blob_len filled in, blobs aligned to 8."""
+    meta = json.loads(json.dumps(meta))
+    for mask, blob in zip(meta["masks"], blobs, strict=True):
+        mask |= {"blob_off": 0, "blob_len": len(blob)}
+    raw = b""
+    while True:  # the offsets' own digits move them: iterate to a fixed point
+        at = align(8 + len(raw), 8)
+        for mask, blob in zip(meta["masks"], blobs, strict=True):
+            mask["blob_off"], at = at, align(at + len(blob), 8)
+        again = json.dumps(meta, separators=(",", ":")).encode()
+        if again == raw:
+            break
+        raw = again
+    out = bytearray(len(blobs).to_bytes(4, "little") + len(raw).to_bytes(4, "little") + raw)
+    for blob in blobs:
+        out += bytes(align(len(out), 8) - len(out)) + blob
+    return bytes(out)
+
+
+def index_section(entries: Sequence[tuple[int, int, Sequence[int], Sequence[int]]]) -> bytes:
+    """A sparse index (§7) of (task_id, layer_idx, groups, heads)."""
+    out = bytearray(len(entries).to_bytes(4, "little") + bytes(4))
+    for task, layer, groups, heads in entries:
+        out += b"".join(value.to_bytes(4, "little") for value in (task, layer, len(groups), len(heads)))
+        out += b"".join(group.to_bytes(2, "little") for group in groups) + bytes(heads)
+        out += bytes(align(len(out), 4) - len(out))
+    return bytes(out)
+
+
+def _junk(size: int) -> bytes:
+    return (JUNK * (size // len(JUNK) + 1))[:size]

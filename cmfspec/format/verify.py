@@ -1,0 +1,86 @@
+"""The hash chain (§8.1): envelope → header and directory → sections, and each tensor.
+
+Law: verify says what does not match and where; it never repairs and never stops at the first. A hash of zero in the
+envelope, and a section without an entry, are «absent» and pass; a tensor's hash is never absent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cmfspec.format.container import Container
+from cmfspec.format.hash64 import hash64
+from cmfspec.layout import HASH_DIGITS, OPTIONAL
+
+_HEX = re.compile(rf"[0-9a-fA-F]{{{HASH_DIGITS}}}")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that does not match. where: header, dir, masks, vocab, index, section_hashes or tensor; index: the
+    tensor's place; kind: `hash` or `malformed`; offset: of what is damaged, in bytes from the start of the file."""
+
+    where: str
+    index: int | None
+    kind: str
+    offset: int
+    found: str
+    wanted: str
+
+    def __str__(self) -> str:
+        place = self.where if self.index is None else f"{self.where} {self.index}"
+        return f"{place} at 0x{self.offset:x}: {self.kind}: found {self.found}, wanted {self.wanted}"
+
+
+def verify(container: Container) -> Iterator[Problem]:
+    """Every problem of a file that opens (§8.1); none means sound."""
+    yield from _envelope(container)
+    yield from _sections(container)
+    for tensor in container:
+        got = hash64(container.raw(tensor.index))
+        if got != tensor.hash:
+            at = container.view.span("data")[0] + tensor.off
+            yield Problem("tensor", tensor.index, "hash", at, _hex(got), f"{_hex(tensor.hash)} ({tensor.name})")
+
+
+def unprotected(container: Container) -> list[str]:
+    """The parts that are present and that no hash covers: legal in old files, worth saying."""
+    hashes = container.header.get("section_hashes")
+    listed = hashes if isinstance(hashes, dict) else {}
+    parts = [part for part in ("header", "dir") if not container.view.envelope[f"{part}_hash"]]
+    return parts + [section for section in container.sections if listed.get(section) is None]
+
+
+def _envelope(container: Container) -> Iterator[Problem]:
+    for part in ("header", "dir"):
+        wanted = container.view.envelope[f"{part}_hash"]
+        got = hash64(container.view.part(part))
+        if wanted and got != wanted:
+            yield Problem(part, None, "hash", container.view.span(part)[0], _hex(got), _hex(wanted))
+
+
+def _sections(container: Container) -> Iterator[Problem]:
+    hashes = container.header.get("section_hashes")
+    if hashes is None:
+        return
+    base = container.view.span("header")[0]
+    if not isinstance(hashes, dict):
+        yield Problem("section_hashes", None, "malformed", base, f"a JSON {type(hashes).__name__}", "an object")
+        return
+    for section in OPTIONAL:
+        entry = hashes.get(section)
+        if entry is None:
+            continue
+        if not isinstance(entry, str) or not _HEX.fullmatch(entry):
+            found = f"{section}: {ascii(entry)[:40]}"
+            yield Problem("section_hashes", None, "malformed", base, found, f"{HASH_DIGITS} hex digits in a string")
+        elif container.view.present(section):
+            got = hash64(container.view.part(section))
+            if got != int(entry, 16):
+                yield Problem(section, None, "hash", container.view.span(section)[0], _hex(got), entry)
+
+
+def _hex(value: int) -> str:
+    return f"{value:0{HASH_DIGITS}x}"

@@ -1,0 +1,1 @@
+"""Talks to the world: starts implementations, judges them, reports."""
