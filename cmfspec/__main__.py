@@ -35,9 +35,9 @@ def main() -> None:
             file=sys.stderr,
         )
         raise SystemExit(3)
-    from runner.cli import cli
+    from runner.cli import main as run
 
-    cli(prog_name="cmfspec")
+    run()
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ class Field:
 
 SECTIONS = ("header", "dir", "data", "masks", "vocab", "index")
 MANDATORY = ("header", "dir")
-OPTIONAL = ("masks", "vocab", "index")
+OPTIONAL: tuple[str, ...] = ("masks", "vocab", "index")
 
 ENVELOPE: tuple[Field, ...] = (
     Field("magic", 0x00, 4),

@@ -13,7 +13,7 @@ from conformance.draws import edited, files, sampled_from
 from golden.files import File
 
 WRITER_ONLY = "binds writers only, and no published operation asks a writer yet"
-LOOP_ROWS = "the text names no loop count: the layout of rows is reported only by a question about masks, which is not published yet"
+LOOP_ROWS = "the text names no loop count; how rows lie shows only in masks, which no published operation asks yet"
 
 SOME_VALUE: Any = {"zzz": [1, 2.5, "three", None, True, {"four": {"five": [[[[6]]]]}}], "": "", "naïve ключ 键": "🜁"}
 MOE = {"num_experts": 4, "top_k": 2, "moe_intermediate_size": 16, "norm_topk_prob": True}

@@ -141,7 +141,7 @@ def a_tensor_name_is_strict_utf8(subject: Subject, file: File) -> None:
 )
 def an_unknown_dtype_is_refused_at_open(subject: Subject, file: File) -> None:
     """Even if nobody ever decodes that tensor."""
-    subject.beyond_if_declared(dtype=dict(file.edits)["dir[1].dtype"])
+    subject.beyond_if_declared(dtype=next(value for path, value in file.edits if path.endswith(".dtype")))
     subject.open(file.base).must_be_accepted()
     subject.open(file).must_refuse(Parse)
 

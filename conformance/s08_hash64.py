@@ -31,15 +31,9 @@ SHIFTS = tuple(
     }.items()
     for by in steps
 )
+# What is made of the right digits; many of these are worth the right number to a lenient parser.
 MALFORMED = (
-    "xyz",
-    "",
-    "0x46abcca593a3c687",
-    "46abcca593a3c6870",
-    "46abcca593a3c68g",
-    " 46abcca593a3c687",
-    "46abcca5 93a3c687",
-    "-6abcca593a3c687",
+    *("xyz", "", "{}0", "{}g", "{} {}", "0x{}", "0X{}", " {}", "{} ", "\t{}", "{}\n", "+{}", "0{}", "000{}", "{}h"),
 )
 
 
@@ -188,7 +182,7 @@ def damage_to_a_section_is_found(subject: Subject, section: str, place: int, mas
     binds=VERIFIER,
     quote="masks/vocab/index 的十六进制 hash64（u64 若作为 JSON 数字，超过 2^53 会损失精度）",
     draw={"section": sampled_from(OPTIONAL), "text": sampled_from((*MALFORMED, "upper case"))},
-    cases=32,
+    cases=48,
 )
 def a_section_hash_is_sixteen_hex_digits(subject: Subject, section: str, text: str) -> None:
     """What isn't hex protects nothing; capital digits are digits."""
@@ -197,8 +191,8 @@ def a_section_hash_is_sixteen_hex_digits(subject: Subject, section: str, text: s
     if text == "upper case":
         subject.verify(file.edited("header.section_hashes", {k: v.upper() for k, v in right.items()})).must_be_sound()
     else:
-        wrong = file.edited("header.section_hashes", {**right, section: text})
-        subject.verify(wrong).must_report("section_hashes", refusing=True)
+        wrong = {**right, section: text.replace("{}", right[section])}
+        subject.verify(file.edited("header.section_hashes", wrong)).must_find_something()
 
 
 @rule(
@@ -256,7 +250,7 @@ def a_section_hash_is_never_a_number(subject: Subject, section: str, as_float: b
     right = View(file.content()).header["section_hashes"]
     number: int | float = int(right[section], 16)
     wrong = file.edited("header.section_hashes", {**right, section: float(number) if as_float else number})
-    subject.verify(wrong).must_report("section_hashes", refusing=True)
+    subject.verify(wrong).must_find_something()
 
 
 @rule(

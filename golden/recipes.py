@@ -58,7 +58,7 @@ def floats(seed: str, count: int) -> np.ndarray[Any, np.dtype[np.float32]]:
 def scales(seed: str, count: int) -> bytes:
     """`count` positive normal halves."""
     values = np.abs(floats(seed, count)) / 16 + np.float32(2**-10)
-    return values.astype("<f2").tobytes()
+    return bytes(values.astype("<f2"))
 
 
 def entry(name: str, dtype: str, shape: tuple[int, ...], seed: str = "") -> Entry:

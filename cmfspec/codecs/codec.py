@@ -44,6 +44,11 @@ class Codec:
     feature: int | None = None
     weight: bool = True
 
+    def decode(self, payload: memoryview, shape: tuple[int, ...]) -> F32:
+        """The formula, silent about the infinities and NaNs that a scale may hold. Raises Bounds or Parse."""
+        with np.errstate(all="ignore"):
+            return self.formula(payload, shape)
+
     def shape_fault(self, ndim: int, cols: int) -> str | None:
         """What the encoding wants of a shape that it can't have, in words; None if it can."""
         if self.matrix and ndim != 2:

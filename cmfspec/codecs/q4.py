@@ -66,12 +66,11 @@ def _q4tp(payload: memoryview, shape: tuple[int, ...]) -> F32:
 
 def _ladder(params: F32) -> F32:
     """[rows, 2] of (lo, step) to [rows, 32] scales, each rung the one below times 2^step."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        ladder = np.empty((len(params), RUNGS), np.float32)
-        ladder[:, 0] = np.exp2(params[:, 0])
-        ratio = np.exp2(params[:, 1])
-        for rung in range(1, RUNGS):
-            ladder[:, rung] = ladder[:, rung - 1] * ratio
+    ladder = np.empty((len(params), RUNGS), np.float32)
+    ladder[:, 0] = np.exp2(params[:, 0])
+    ratio = np.exp2(params[:, 1])
+    for rung in range(1, RUNGS):
+        ladder[:, rung] = ladder[:, rung - 1] * ratio
     return ladder
 
 

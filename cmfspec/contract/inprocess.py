@@ -14,6 +14,8 @@ from cmfspec.contract.outcome import ErrorReply, Protocol
 from cmfspec.contract.protocol import PROTOCOL, Hello, Reply, Request, decode_reply, encode_reply
 from cmfspec.contract.sdk import Handle, safely
 
+_LONG_AGO = 10**9
+
 
 class InProcess:
     """A `Link` to `handle`. Replies are encoded and decoded as over a pipe."""
@@ -31,7 +33,12 @@ class InProcess:
         hello = self.ask("hello", protocol=PROTOCOL)
         if not isinstance(hello.value, Hello):
             raise ErrorReply("an answer to hello", hello.message)
-        self.hello: Hello = hello.value
+        self._hello: Hello = hello.value
+
+    @property
+    def hello(self) -> Hello:
+        """What the function declared at first."""
+        return self._hello
 
     def place(self, content: bytes, hole: tuple[int, int] | None = None) -> str:
         """Write a fresh file."""
@@ -41,6 +48,7 @@ class InProcess:
             file.write(content[:at])
             file.seek(size, os.SEEK_CUR)
             file.write(content[at:])
+        os.utime(path, (_LONG_AGO, _LONG_AGO))  # so that a write in the same tick of the clock shows
         self._placed.append((path, _stamp(path)))
         return path
 

@@ -14,7 +14,12 @@ from cmfspec.contract.protocol import Hello, Reply
 class Link(Protocol):
     """What a `Subject` needs of an implementation."""
 
-    hello: Hello
+    transcript: Any  # a bounded sequence of (request, reply or outcome), as text, the last last
+
+    @property
+    def hello(self) -> Hello:
+        """What it declares; starts it if need be, with all that `ask` may raise."""
+        ...
 
     def place(self, content: bytes, hole: tuple[int, int] | None = None) -> str:
         """Write `content` to a fresh file and return its path. It must still be the same at `settle`.
@@ -27,11 +32,12 @@ class Link(Protocol):
         ...
 
     def ask(self, op: str, file: str = "", **members: Any) -> Reply:
-        """Ask one question. Raises Crash, Timeout, Resource or Protocol."""
+        """Ask one question. Raises Crash, Timeout, Resource or Protocol; NotApplicable for what it can't be asked."""
         ...
 
     def settle(self) -> None:
-        """End of a case: check that no placed file changed (else Protocol), delete what was placed and written."""
+        """End of a case: check that no placed file changed (else Protocol), delete what was placed and written. Raises
+        Resource and Crash too, for what shows only now."""
         ...
 
     def reset_peak(self) -> None:

@@ -78,6 +78,11 @@ class Opened(msgspec.Struct, frozen=True):
     tensors: int | None = None
     sections: list[Section] | None = None
 
+    @staticmethod
+    def of(tensors: int, sections: list[str]) -> Opened:
+        """The reply with sections by their names. Raises msgspec.ValidationError."""
+        return msgspec.convert({"tensors": tensors, "sections": sections}, Opened)
+
 
 class Problem(msgspec.Struct, frozen=True):
     """One thing that verify found. where: header, dir, data, masks, vocab, index, section_hashes, tensor or another
@@ -192,8 +197,10 @@ def decode_reply(line: bytes, request: Request) -> Reply:
     """The reply to `request` in a line without its newline.
 
     Raises `BadReply` for anything else: invalid UTF-8, no JSON, the wrong id, none or two of the four statuses, a
-    body that the operation doesn't have.
+    body that the operation doesn't have, an operation that does not exist.
     """
+    if request.op not in OPERATIONS:
+        raise BadReply(f"there is no operation {request.op!r}")
     try:
         line.removesuffix(b"\r").decode("utf-8")  # the decoder below skips what it does not know without looking
         message = _DECODER.decode(line)

@@ -55,7 +55,7 @@ class Parts:
     hash: Callable[[bytes | memoryview], int] = hash64
     features: tuple[int, ...] = IMPLEMENTED_FEATURES
     opened: Callable[[Container], Reply] = field(
-        default=lambda opened: Reply("ok", Opened(len(opened), opened.sections))
+        default=lambda opened: Reply("ok", Opened.of(len(opened), opened.sections))
     )
     name: str = "cmfspec"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -44,19 +44,35 @@ class Content(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What was asked about: the file, its hole, and the lines that went to and fro."""
+
+    content: bytes = b""
+    hole: tuple[int, int] | None = None
+    exchange: tuple[str, str] | None = None
+
+
 class Subject:
     """An implementation behind a link, for the length of one case."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
         self.hello = link.hello
+        self.last = Asked()
         self._paths: dict[bytes, str] = {}
+
+    @property
+    def evidence(self) -> Asked:
+        """The file that was last asked about, with the request and the reply."""
+        return replace(self.last, exchange=self.link.transcript[-1] if self.link.transcript else None)
 
     def path(self, file: Content) -> str:
         """Where the file lies; placed once a case."""
-        content = file.content()
+        content, hole = file.content(), getattr(file, "hole", None)
+        self.last = Asked(content, hole)
         if content not in self._paths:
-            self._paths[content] = self.link.place(content, getattr(file, "hole", None))
+            self._paths[content] = self.link.place(content, hole)
         return self._paths[content]
 
     def ask(self, op: str, file: Content, **members: Any) -> Answer:
@@ -306,7 +322,7 @@ class Values(Answer):
         """The values that the entry's payload has by §3.2 (form `f32`)."""
         self.must_be_accepted()
         codec = CODECS[entry.dtype]
-        want = codec.formula(memoryview(entry.payload), entry.shape).reshape(-1)
+        want = codec.decode(memoryview(entry.payload), entry.shape).reshape(-1)
         raw = _written(self.out)
         if len(raw) != 4 * want.size:
             raise WrongValue(f"{want.size} values, {4 * want.size} bytes", f"{len(raw)} bytes")

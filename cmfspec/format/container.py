@@ -6,7 +6,7 @@ Law: `open` accepts, or raises one of the named refusals; nothing else leaves it
 
 from __future__ import annotations
 
-import io
+import builtins
 import mmap
 import os
 import stat
@@ -110,7 +110,7 @@ class Container(Sequence[Tensor]):
             found = f"{tensor.dtype}, {tensor.dtype_name}, reserved"
             raise refusal(Fault("Parse", "DT-004", f"dir[{tensor.index}].dtype", at, found, "an encoding of weights"))
         try:
-            return codec.formula(self.raw(index), tensor.shape)
+            return codec.decode(self.raw(index), tensor.shape)
         except Refusal as error:
             fault = error.fault
             field = f"tensor[{tensor.index}].{fault.field}"
@@ -150,16 +150,18 @@ def read(path: str | os.PathLike[str]) -> bytes | memoryview:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except (OSError, ValueError) as error:
         raise _unreadable(path, str(getattr(error, "strerror", None) or error)) from None
-    with io.FileIO(handle) as file:
+    try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             raise _unreadable(path, "not a regular file")
-        try:
-            if status.st_size <= READ_WHOLE:
-                return file.read(status.st_size) or b""
+        if status.st_size > READ_WHOLE:
             return memoryview(mmap.mmap(handle, status.st_size, access=mmap.ACCESS_READ))
-        except OSError as error:
-            raise _unreadable(path, str(error.strerror)) from None
+        with builtins.open(handle, "rb", closefd=False) as file:
+            return file.read(status.st_size)
+    except OSError as error:
+        raise _unreadable(path, str(error.strerror)) from None
+    finally:
+        os.close(handle)
 
 
 def _unreadable(path: str | os.PathLike[str], why: str) -> Refusal:

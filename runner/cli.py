@@ -1,0 +1,209 @@
+"""The command line: verbs only; each does its work in a module of its own, imported when it is used.
+
+Law: 0 yes, 1 no (a graded case failed, a file is refused or damaged), 2 usage, 3 the run itself broke. Results go to stdout,
+progress and remarks to stderr, colours only to a terminal.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+import cmfspec
+from runner.exits import EXIT_BROKEN
+
+SHELLS = ("bash", "zsh", "fish")
+
+json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(cmfspec.__version__, prog_name="cmfspec")
+def cli() -> None:
+    """The executable spec of CMF v2: judge a reader, verify and inspect a file, look up a rule.
+
+    Exit codes: 0 yes, 1 no, 2 usage, 3 the run itself broke.
+    """
+
+
+def _targets(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that name an implementation."""
+    for option in reversed(
+        (
+            click.option(
+                "--impl", metavar="CMD", help="An adapter: a command that speaks the protocol (INTERPRETING.md)."
+            ),
+            click.option(
+                "--argv",
+                "argv",
+                multiple=True,
+                metavar="OP=CMD",
+                help="A command for one operation: open='./r {file}'.",
+            ),
+            click.option(
+                "--refuse-exit",
+                multiple=True,
+                type=int,
+                metavar="N",
+                help="Exit code that refuses (--argv; default 1).",
+            ),
+            click.option(
+                "--feature",
+                multiple=True,
+                type=int,
+                metavar="BIT",
+                help="Feature bits that an --argv reader knows (default 0 1 2 6).",
+            ),
+            click.option(
+                "--dtype",
+                multiple=True,
+                type=int,
+                metavar="ID",
+                help="Dtypes that an --argv reader decodes (default all of the text).",
+            ),
+            click.option(
+                "--timeout-scale",
+                type=click.FloatRange(min=0.01),
+                default=1.0,
+                help="Multiply every deadline (10 s a request).",
+            ),
+            click.option(
+                "--mem-limit",
+                default="2048",
+                metavar="MIB",
+                help="Memory of the implementation in MiB, or none (for ASan).",
+            ),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+def main() -> None:
+    """Run the command line; an exception of our own is a broken run, never «no»."""
+    try:
+        cli(prog_name="cmfspec")
+    except Exception:  # exit 1 would say that a case failed
+        traceback.print_exc()
+        print("cmfspec: the run itself broke; nothing above is a verdict", file=sys.stderr)
+        sys.exit(EXIT_BROKEN)
+
+
+@cli.command()
+@_targets
+@click.option(
+    "--profile",
+    type=click.Choice(("smoke", "certify", "soak")),
+    default="certify",
+    show_default=True,
+    help="How much to ask.",
+)
+@click.option(
+    "-k", "pattern", metavar="PATTERN", help="Only rules or cases whose id or name contains this, or matches this glob."
+)
+@click.option(
+    "--tier",
+    "tiers",
+    multiple=True,
+    metavar="TIER",
+    help="Only rules of this tier (LITERAL, DERIVED, FAMILY, SHOULD, OBSERVATION).",
+)
+@click.option(
+    "-j", "--jobs", type=click.IntRange(min=1), help="Workers, each with its own process (default: one a core)."
+)
+@click.option("--cap", type=click.IntRange(min=0), help="At most this many cases of a rule (--argv: 12; 0 for all).")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the soak profile.")
+@click.option(
+    "--examples",
+    type=click.IntRange(min=1),
+    default=200,
+    show_default=True,
+    help="Drawn examples of a rule in the soak profile.",
+)
+@click.option("--json", "json_file", metavar="FILE", help="Write the stream of JSON lines here, - for stdout.")
+@click.option(
+    "--out", default="cmfspec-results", show_default=True, metavar="DIR", help="Where each failure leaves its folder."
+)
+@click.option("-v", "--observations", is_flag=True, help="Also show what was seen where the text is silent.")
+def run(**options: Any) -> None:
+    """Judge an implementation by the rules of the spec.
+
+    Without --impl or --argv the embedded reference is judged.
+    """
+    from runner.run import run_command
+
+    sys.exit(run_command(**options))
+
+
+@cli.command()
+@_targets
+def doctor(**options: Any) -> None:
+    """Ask an adapter hello, ping, open and one tensor, and say what is wrong with it."""
+    from runner.run import doctor_command
+
+    sys.exit(doctor_command(**options))
+
+
+@cli.command()
+def serve() -> None:
+    """Be an adapter: answer with our own reader on stdin and stdout."""
+    from cmfspec.contract.reference import reference
+    from cmfspec.contract.sdk import serve as answer
+
+    answer(reference())
+
+
+@cli.command()
+@click.argument("file", type=click.Path(dir_okay=False))
+@json_flag
+def verify(file: str, as_json: bool) -> None:
+    """Check a file and every hash in it: 0 sound, 1 refused or damaged."""
+    from runner.filecmds import verify_command
+
+    sys.exit(verify_command(file, as_json))
+
+
+@cli.command()
+@click.argument("file", type=click.Path(dir_okay=False))
+@json_flag
+def inspect(file: str, as_json: bool) -> None:
+    """Show what is in a file: envelope, sections, architecture, tensors."""
+    from runner.filecmds import inspect_command
+
+    sys.exit(inspect_command(file, as_json))
+
+
+@cli.command()
+@click.option("--area", metavar="AREA", help="Only this area (ENV, FEAT, VAL, …).")
+@json_flag
+def rules(area: str | None, as_json: bool) -> None:
+    """List every rule of the spec: tested, or untested and why."""
+    from runner.rulecmds import rules_command
+
+    sys.exit(rules_command(area, as_json))
+
+
+@cli.command()
+@click.argument("identity", metavar="ID")
+@json_flag
+def explain(identity: str, as_json: bool) -> None:
+    """Explain a rule: the text, how it is tested, how an ambiguity is resolved."""
+    from runner.rulecmds import explain_command
+
+    sys.exit(explain_command(identity, as_json))
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print the shell's completion script: `eval "$(cmfspec completion bash)"`."""
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    if found is None:
+        raise click.UsageError(f"no completion for {shell}")
+    click.echo(found(cli, {}, "cmfspec", "_CMFSPEC_COMPLETE").source())

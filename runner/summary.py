@@ -1,0 +1,124 @@
+"""The result of a run for a person at a terminal.
+
+Law: the areas first, then each failing rule with what the text says, what was expected, what came, and where to look; the
+verdict last. What was not judged is counted, never hidden.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from cmfspec.contract.rule import CATALOGUE, GRADED, norms, status
+from runner.judge import Verdict
+from runner.stream import rule_state
+
+AREAS = {
+    "ENV": "envelope", "FEAT": "required_features", "VAL": "validation", "HDR": "header", "MTP": "multi-token prediction",
+    "MOE": "mixture of experts", "DIR": "directory", "DT": "dtypes", "Q": "quantisation", "BLOB": "weight blob",
+    "MASK": "masks", "TOK": "tokenizer", "CHAT": "chat", "IDX": "sparse index", "HASH": "hash64 and the chain",
+    "SIG": "signature", "SKILL": "skills", "SKF": "standalone skills", "SHARD": "shards", "DEFRAG": "defragmentation",
+    "MOEDEFRAG": "expert defragmentation", "PIPE": "pipelines", "ANTI": "anti-features", "ENG": "engine",
+}  # fmt: skip
+COLUMNS = (
+    ("passed", "green"),
+    ("failed", "bold red"),
+    ("not_applicable", "yellow"),
+    ("beyond", "cyan"),
+    ("observed", "cyan"),
+    ("untested", "dim"),
+)
+SHORT = {"not_applicable": "n/a"}
+
+
+def show(
+    console: Console,
+    verdicts: Sequence[Verdict],
+    footer: Mapping[str, Any],
+    rerun: str,
+    *,
+    observations: bool = False,
+) -> None:
+    """Print it. rerun: the command that asks one case again, with `{case}` in it."""
+    by_rule: dict[str, list[Verdict]] = {}
+    for verdict in verdicts:
+        by_rule.setdefault(verdict.rule.id, []).append(verdict)
+    console.print(_areas(by_rule))
+    failing = {rule: [v for v in found if v.failed] for rule, found in by_rule.items()}
+    for rule, found in failing.items():
+        if found:
+            _failure(console, rule, found, len(by_rule[rule]), rerun)
+    if observations:
+        for rule, found in by_rule.items():
+            for verdict in found:
+                if verdict.outcome in ("OBSERVED", "BEYOND"):
+                    console.print(
+                        f"[cyan]{rule}[/] {escape(CATALOGUE[rule].name)}: {escape(verdict.got)}", soft_wrap=True
+                    )
+    console.print(_closing(footer), soft_wrap=True)
+
+
+def _areas(by_rule: Mapping[str, Sequence[Verdict]]) -> Table:
+    counts: dict[str, Counter[str]] = {}
+    for identity, norm in norms().items():
+        tested = status(identity)[0] == "tested"
+        state = (
+            rule_state(CATALOGUE[identity], (v.outcome for v in by_rule.get(identity, ()))) if tested else "untested"
+        )
+        counts.setdefault(norm.area, Counter())[state] += 1
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+    for name in ("area", "", *(SHORT.get(column, column) for column, _ in COLUMNS)):
+        table.add_column(name, justify="right" if name not in ("area", "") else "left", no_wrap=True)
+    for area, count in counts.items():
+        if set(count) - {"untested", "not_run"}:
+            cells = [f"[{style}]{count[name]}[/]" if count[name] else "[dim]·[/]" for name, style in COLUMNS]
+            table.add_row(area, f"[dim]{AREAS[area]}[/]", *cells)
+    return table
+
+
+def _failure(console: Console, identity: str, found: Sequence[Verdict], asked: int, rerun: str) -> None:
+    rule, norm = CATALOGUE[identity], norms()[identity]
+    grade = "[bold red]failed[/]" if rule.tier in GRADED else "[yellow]failed, not graded[/]"
+    console.print(
+        f"\n{grade} [bold]{identity}[/] {escape(rule.name)}  "
+        f"[dim]§{rule.section} {rule.tier}, {len(found)} of {asked} cases[/]",
+        soft_wrap=True,
+    )
+    console.print(f"  [italic]{escape(' '.join(rule.quote.split()))}[/]", soft_wrap=True)
+    console.print(f"  {escape(norm.rule)}", soft_wrap=True)
+    shown = list({verdict.outcome: verdict for verdict in reversed(found)}.values())[::-1]
+    for verdict in shown:
+        console.print(f"  [red]{verdict.outcome}[/] [dim]{verdict.case.id}[/]")
+        console.print(f"    expected {escape(verdict.expected)}", soft_wrap=True)
+        console.print(f"    got      {escape(verdict.got)}", soft_wrap=True)
+        last = [line for line in verdict.stderr.strip().splitlines() if line.strip()][-1:]
+        if last:
+            console.print(f"    stderr   {escape(last[0][:160])}", soft_wrap=True)
+        if verdict.reproducer:
+            console.print(f"    file     {escape(verdict.reproducer)}/file.cmf", soft_wrap=True)
+        console.print(f"    again    {escape(rerun.replace('{case}', verdict.case.id))}", soft_wrap=True)
+    if len(found) > len(shown):
+        console.print(f"  [dim]and {len(found) - len(shown)} more[/]")
+
+
+def _closing(footer: Mapping[str, Any]) -> str:
+    rules, cases = footer["rules"], footer["cases"]
+    text = ", ".join(f"{rules[name]} {name.replace('_', ' ')}" for name, _ in COLUMNS if rules[name])
+    lines = [
+        f"\n{cases} cases of {cases and sum(v for k, v in rules.items() if k not in ('untested', 'not_run'))} rules: {text}"
+    ]
+    if footer["conformant"]:
+        lines.append("[bold green]conformant[/]: no graded rule failed")
+    elif footer["conformant"] is False:
+        lines.append(f"[bold red]not conformant[/]: {len(footer['failed_rules'])} graded rules failed")
+    else:
+        verdict = (
+            f"{len(footer['failed_rules'])} graded rules failed" if footer["failed_rules"] else "no graded rule failed"
+        )
+        lines.append(f"[bold]{verdict}[/] of those asked; a run cut short says nothing about conformance")
+    return "\n".join(lines)

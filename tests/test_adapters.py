@@ -1,0 +1,68 @@
+"""The adapters that come with the suite are real implementations, and pass."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from runner.cli import cli
+
+ADAPTERS = Path(__file__).resolve().parent.parent / "runner" / "adapters"
+HERE = Path(sys.executable).parent
+
+
+@cache
+def C_READER() -> Path:  # noqa: N802 - a constant that has to be built first
+    """The C reader, built; skips where there is no C compiler."""
+    if not shutil.which("cc"):
+        pytest.skip("no C compiler")
+    subprocess.run(["make", "-s", "-C", str(ADAPTERS / "c")], check=True)
+    return ADAPTERS / "c" / "cmfreader"
+
+
+def judged(tmp_path: Path, *options: str) -> tuple[int, dict[str, object]]:
+    """(exit code, footer) of a run."""
+    stream = tmp_path / "results.jsonl"
+    result = CliRunner().invoke(cli, ["run", *options, "--json", str(stream), "--out", str(tmp_path / "out")])
+    return result.exit_code, json.loads(stream.read_text().splitlines()[-1])
+
+
+def test_the_c_reader_is_conformant(tmp_path: Path) -> None:
+    """Written from the text alone: where it and our reader agree, the case stands."""
+    code, footer = judged(tmp_path, "--impl", str(C_READER()))
+    assert code == 0
+    assert footer["conformant"] is True
+    assert footer["rules"]["not_applicable"] == 0  # type: ignore[index]
+
+
+def test_our_own_reader_over_the_pipe_is_conformant(tmp_path: Path) -> None:
+    """The first self-test."""
+    code, footer = judged(tmp_path, "--impl", f"{HERE / 'cmfspec'} serve")
+    assert (code, footer["conformant"]) == (0, True)
+
+
+def test_the_c_reader_as_a_command_passes_what_a_command_can_be_asked(tmp_path: Path) -> None:
+    """Each question one process; cases are capped, and the footer says that it is not the whole."""
+    script = tmp_path / "once"
+    script.write_text(
+        "#!/bin/sh\n"
+        "op=$1; file=$2; index=$3; out=$4\n"
+        'printf \'{"id":1,"op":"%s","file":"%s","index":%s,"as":"f32","out":"%s"}\\n\' "$op" "$file" "${index:-0}" "$out" |\n'
+        f'"{C_READER()}" | grep -q -e \'"ok":{{\' -e \'"sound":true\' || exit 1\n'
+    )
+    script.chmod(0o755)
+    code, footer = judged(
+        tmp_path, "--argv", f"open={script} open {{file}}", "--argv", f"tensor={script} tensor {{file}} {{index}} {{out}}",
+        "--cap", "2", "-k", "VAL-00*",
+    )  # fmt: skip
+    assert code == 0
+    assert footer["complete"] is False
+    assert footer["conformant"] is None
+    assert footer["rules"]["passed"] >= 8  # type: ignore[index]
