@@ -277,6 +277,7 @@ def any_flipped_header_byte_is_found(subject: Subject, residue: int, mask: int) 
     binds=VERIFIER,
     quote="张量字节的非加密 64 位哈希",
     draw={"value": sampled_from((0, 1, 2**63))},
+    bugs=("promptfoo/modelaudit#1607",),
 )
 def a_tensor_of_no_bytes_has_the_hash_zero(subject: Subject, value: int) -> None:
     """And any other is a mismatch. For verifiers whose reader takes such tensors."""

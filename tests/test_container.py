@@ -209,7 +209,7 @@ def test_a_path_that_is_no_regular_file_is_refused(kind: str, tmp_path: Path) ->
 
 
 def test_a_sparse_file_of_eight_gibibytes_opens_without_being_read(tmp_path: Path) -> None:
-    """Large files are mapped; the 32-bit offsets of others end at 2 or 4 GiB."""
+    """Large files are mapped; the 32-bit offsets of others end at 2 or 4 GiB (ggml-org/llama.cpp#19856)."""
     far = File("full").with_hole(8 * 2**30)
     at, size = far.hole
     path = tmp_path / "far.cmf"
@@ -233,7 +233,7 @@ def test_reserved_and_raw_dtypes_have_no_values() -> None:
 
 
 def test_the_container_is_a_sequence_that_knows_its_names() -> None:
-    """Names are exact: 300 characters that differ in the last, a NUL, 65,535 bytes."""
+    """Names are exact: 300 characters that differ in the last, a NUL, 65,535 bytes (ml-explore/mlx#943)."""
     names = ["a" * 300 + "b", "a" * 300 + "c", "x\0y", "n" * 65535, ""]
     opened = cmfspec.open(render(Blueprint({}, tuple(Entry(name, 1, (1,), b"\0\0") for name in names))))
     assert [tensor.name for tensor in opened] == names

@@ -10,63 +10,17 @@ import fcntl
 import json
 import os
 import signal
-import sys
 import time
-import uuid
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from cmfspec.contract.outcome import Crash, Outcome, Protocol, Resource, Timeout
 from cmfspec.contract.protocol import Opened
-from runner.child import marked
 from runner.driver import Limits, Process
+from tests.processes import LEAN, LONG, MIB, QUICK, TIGHT, Make, make, mark
 
-HOSTILE = Path(__file__).parent / "hostile"
-PYTHON = (sys.executable, "-I", "-S")
-MARK = "CMFSPEC_TEST_MARK"
-MIB = 1 << 20
-QUICK = Limits(seconds=0.4)
-LONG = Limits(seconds=20.0)
-LEAN = Limits(seconds=10.0, memory=64 * MIB)
-TIGHT = Limits(seconds=10.0, scratch=4 * MIB)
-Make = Callable[..., Process]
-
-
-def left_over(mark: str, seconds: float = 3.0) -> list[int]:
-    """Who is left, given a moment."""
-    until = time.monotonic() + seconds
-    while (found := marked(f"{MARK}={mark}")) and time.monotonic() < until:
-        time.sleep(0.02)
-    return found
-
-
-@pytest.fixture(autouse=True)
-def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A word in the environment of all that a test starts; nothing of it may be there afterwards."""
-    word = uuid.uuid4().hex
-    monkeypatch.setenv(MARK, word)
-    descriptors = len(os.listdir("/proc/self/fd"))
-    yield word
-    assert left_over(word) == []
-    assert len(os.listdir("/proc/self/fd")) == descriptors
-
-
-@pytest.fixture
-def make(mark: str) -> Iterator[Make]:
-    """Processes in a mode of misbehave.py; closed at the end, and their folders gone."""
-    made: list[Process] = []
-
-    def process(mode: str, limits: Limits = LONG) -> Process:
-        made.append(Process([*PYTHON, str(HOSTILE / "misbehave.py"), mode], limits))
-        return made[-1]
-
-    yield process
-    for each in made:
-        each.close()
-        assert not os.path.exists(each._scratch.path)
-
+__all__ = ["make", "mark"]  # fixtures
 
 WRONG: list[tuple[str, Limits, type[Outcome], str]] = [
     ("hang", QUICK, Timeout, "a reply to `ping` within 0.4 s; got nothing"),

@@ -13,60 +13,18 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from cmfspec.contract.outcome import Crash
 from runner import child, memory
 from runner.child import marked
-from runner.driver import Limits, Process
+from runner.driver import Limits
 from runner.scratch import Scratch
 from runner.supervisor import children, descendants, parents
+from tests.processes import HOSTILE, MARK, MIB, PYTHON, QUICK, Make, left_over, make, mark
 
-HOSTILE = Path(__file__).parent / "hostile"
-PYTHON = (sys.executable, "-I", "-S")
-MARK = "CMFSPEC_TEST_MARK"
-MIB = 1 << 20
-QUICK = Limits(seconds=0.4)
-LONG = Limits(seconds=20.0)
-Make = Callable[..., Process]
-
-
-def left_over(mark: str, seconds: float = 3.0) -> list[int]:
-    """Who is left, given a moment."""
-    until = time.monotonic() + seconds
-    while (found := marked(f"{MARK}={mark}")) and time.monotonic() < until:
-        time.sleep(0.02)
-    return found
-
-
-@pytest.fixture(autouse=True)
-def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A word in the environment of all that a test starts; nothing of it may be there afterwards."""
-    word = uuid.uuid4().hex
-    monkeypatch.setenv(MARK, word)
-    descriptors = len(os.listdir("/proc/self/fd"))
-    yield word
-    assert left_over(word) == []
-    assert len(os.listdir("/proc/self/fd")) == descriptors
-
-
-@pytest.fixture
-def make(mark: str) -> Iterator[Make]:
-    """Processes in a mode of misbehave.py; closed at the end, and their folders gone."""
-    made: list[Process] = []
-
-    def process(mode: str, limits: Limits = LONG) -> Process:
-        made.append(Process([*PYTHON, str(HOSTILE / "misbehave.py"), mode], limits))
-        return made[-1]
-
-    yield process
-    for each in made:
-        each.close()
-        assert not os.path.exists(each._scratch.path)
+__all__ = ["make", "mark"]  # fixtures
 
 
 def test_a_supervisor_that_was_stopped_is_got_rid_of(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

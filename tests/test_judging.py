@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from runner.cli import cli
-from tests.test_driver import left_over
+from tests.processes import left_over
 
 JUDGED = Path(__file__).parent / "hostile" / "judged.py"
 Run = Callable[..., tuple[int, list[dict[str, Any]], str]]
@@ -70,7 +70,7 @@ def test_a_reader_that_refuses_everything_fails_before_any_rule(run: Run) -> Non
 
 
 def test_a_reader_that_accepts_everything_is_not_conformant(run: Run) -> None:
-    """Every rule that has a wrong file sees it."""
+    """Every rule that has a wrong file sees it (loopdive/js2#3600)."""
     code, lines, _ = run("accepts_all")
     assert code == 1
     assert lines[-1]["conformant"] is False
@@ -89,7 +89,7 @@ LIES = {
 
 @pytest.mark.parametrize(("vice", "outcome"), LIES.items())
 def test_what_is_not_a_refusal_is_not_taken_for_one(run: Run, vice: str, outcome: str) -> None:
-    """Each of these has been counted as a rejection by some suite."""
+    """Each of these has been counted as a rejection, or not ended, by some suite (just95/toml.dart#60, toml-f/toml-f#75)."""
     code, lines, output = run(vice, "-k", "VAL-004", "--timeout-scale", "0.15")
     assert code == 1
     assert lines[-1]["failed_rules"] == ["VAL-004"]
@@ -118,7 +118,7 @@ def test_what_is_declared_and_then_unsupported_fails(run: Run) -> None:
 
 
 def test_what_is_not_declared_is_counted_and_not_passed(run: Run) -> None:
-    """A reader that undertakes little is told how little was judged."""
+    """A reader that undertakes little is told how little was judged (ARMmbed/mbed-os#8088, HarnessRouter/harnessrouter#7)."""
     code, lines, output = run("declares_nothing")
     rules = lines[-1]["rules"]
     assert code == 0
@@ -148,7 +148,7 @@ def test_a_stray_child_that_holds_the_pipe_is_ended(run: Run, monkeypatch: pytes
 
 
 def test_a_reader_that_never_reads_fails_the_preflight(run: Run) -> None:
-    """One message, not a thousand timeouts."""
+    """One message, not a thousand timeouts (bowtie-json-schema/bowtie#403)."""
     code, lines, output = run("never_reads", "--timeout-scale", "0.05")
     assert code == 1
     assert lines[-1]["stopped"] == "preflight: hello"
@@ -156,14 +156,14 @@ def test_a_reader_that_never_reads_fails_the_preflight(run: Run) -> None:
 
 
 def test_a_command_that_cannot_run_is_a_broken_run() -> None:
-    """Not a failed case: nothing was tested."""
+    """Not a failed case: nothing was tested (streem/pbandk#106)."""
     result = CliRunner().invoke(cli, ["run", "--impl", "/nonexistent/reader"])
     assert result.exit_code == 3
     assert "cannot run" in result.output
 
 
 def test_zero_cases_are_not_a_success() -> None:
-    """A typo in -k must not turn a build green."""
+    """A typo in -k must not turn a build green (modelcontextprotocol/conformance#300)."""
     result = CliRunner().invoke(cli, ["run", "-k", "no-such-rule"])
     assert result.exit_code == 3
     assert "no case is selected" in result.output
