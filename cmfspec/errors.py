@@ -80,7 +80,6 @@ class Other(Refusal):
 REFUSALS: dict[str, type[Refusal]] = {
     cls.kind: cls for cls in (InvalidMagic, UnsupportedVersion, UnsupportedFeature, Bounds, Parse, Other)
 }
-KINDS: tuple[str, ...] = tuple(REFUSALS)
 
 
 def refusal(fault: Fault) -> Refusal:

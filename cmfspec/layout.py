@@ -12,7 +12,7 @@ import numpy as np
 
 MAGIC = b"CMF\x01"
 VERSION = 2
-U16, U32, U64 = 2**16 - 1, 2**32 - 1, 2**64 - 1
+U64 = 2**64 - 1
 
 # --- §1 the envelope: 128 bytes, little-endian ---------------------------------------------------------------------
 

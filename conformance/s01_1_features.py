@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from cmfspec.contract.outcome import NotApplicable
-from cmfspec.contract.rule import DERIVED, LITERAL, OBSERVATION, READER, rule, untested
+from cmfspec.contract.rule import DERIVED, LITERAL, OBSERVATION, READER, WRITER_ONLY, rule, untested
 from cmfspec.contract.subject import Subject
 from cmfspec.errors import UnsupportedFeature
 from cmfspec.layout import BINARY_MASKS, DELTA_MASKS, HOT_PACKS, LOOP_MASKS, QUANT_2F, SKILL_FILE
 from conformance.draws import edited, files, sampled_from
 from golden.files import File
 
-WRITER_ONLY = "binds writers only, and no published operation asks a writer yet"
 LOOP_ROWS = "the text names no loop count; how rows lie shows only in masks, which no published operation asks yet"
 
 SOME_VALUE: Any = {"zzz": [1, 2.5, "three", None, True, {"four": {"five": [[[[6]]]]}}], "": "", "naïve ключ 键": "🜁"}

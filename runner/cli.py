@@ -16,6 +16,7 @@ import click
 import cmfspec
 from runner.exits import EXIT_BROKEN
 
+PROFILES = ("smoke", "certify", "soak")
 SHELLS = ("bash", "zsh", "fish")
 
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -97,7 +98,7 @@ def main() -> None:
 @_targets
 @click.option(
     "--profile",
-    type=click.Choice(("smoke", "certify", "soak")),
+    type=click.Choice(PROFILES),
     default="certify",
     show_default=True,
     help="How much to ask.",

@@ -13,6 +13,7 @@ from cmfspec.format.container import Container, read
 from cmfspec.format.verify import unprotected
 from cmfspec.layout import DTYPE_NAMES, FEATURE_NAMES, SECTIONS
 from runner.exits import EXIT_FAILED
+from runner.terminal import safe
 
 ARCH_SHOWN = (
     "arch_name",
@@ -30,11 +31,6 @@ def _print_json(value: Any) -> None:
     print()
 
 
-def _safe(text: str) -> str:
-    """Text of a file, safe for a terminal."""
-    return text if text.isprintable() else ascii(text)[1:-1]
-
-
 def _refused(file: str, as_json: bool) -> int:
     """Say every fault of a file that can't be opened."""
     try:
@@ -46,7 +42,7 @@ def _refused(file: str, as_json: bool) -> int:
     else:
         print(f"{file}: refused")
         for fault in found[:20]:
-            print(f"  {_safe(str(fault))}")
+            print(f"  {safe(str(fault))}")
         if len(found) > 20:
             print(f"  and {len(found) - 20} more")
         print(f"`cmfspec explain {found[0].rule}` says what the spec wants")
@@ -68,7 +64,7 @@ def verify_command(file: str, as_json: bool) -> int:
     else:
         print(f"{file}: {'damaged' if problems else 'sound'}, {len(opened)} tensors")
         for problem in problems:
-            print(f"  {_safe(str(problem))}")
+            print(f"  {safe(str(problem))}")
         if bare:
             print(f"  no hash covers: {', '.join(bare)}")
     return EXIT_FAILED if problems else 0
@@ -115,7 +111,7 @@ def _show(file: str, opened: Container) -> None:
     )
     arch = opened.header.get("arch")
     if isinstance(arch, dict):
-        shown = [f"{key} {_safe(str(arch[key]))}" for key in ARCH_SHOWN if key in arch]
+        shown = [f"{key} {safe(str(arch[key]))}" for key in ARCH_SHOWN if key in arch]
         print(f"  arch      {', '.join(shown)}")
     for name in SECTIONS:
         off, length = opened.view.span(name)
@@ -128,4 +124,4 @@ def _show(file: str, opened: Container) -> None:
     listed = [f"{n} {DTYPE_NAMES[dtype]} ({nbytes:,} bytes)" for dtype, (n, nbytes) in sorted(counts.items())]
     print(f"  tensors   {', '.join(listed) or 'none'}")
     for t in opened:
-        print(f"    {t.index:>5}  {t.dtype_name:<8} {list(t.shape)!s:<20} {t.nbytes:>12,}  {_safe(t.name)}")
+        print(f"    {t.index:>5}  {t.dtype_name:<8} {list(t.shape)!s:<20} {t.nbytes:>12,}  {safe(t.name)}")

@@ -7,11 +7,12 @@ asked again alone, in a fresh process: what does not fail there is STATE_LEAK if
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cmfspec.contract.link import Link
-from cmfspec.contract.outcome import PASS, Flaky, Observed, Outcome, StateLeak
+from cmfspec.contract.outcome import PASS, UNFAILED, Flaky, Observed, Outcome, StateLeak
 from cmfspec.contract.rule import CATALOGUE, OBSERVATION, Rule
 from cmfspec.contract.subject import Asked, Subject
 from golden.cases import Case
@@ -37,7 +38,7 @@ class Verdict:
     @property
     def failed(self) -> bool:
         """Whether the case failed its rule, in whatever tier."""
-        return self.outcome not in (PASS, "NOT_APPLICABLE", "BEYOND", "OBSERVED")
+        return self.outcome not in UNFAILED
 
 
 def ask(rule: Rule, case: Case, link: Link) -> tuple[Outcome | None, Asked]:
@@ -64,7 +65,7 @@ class Judge:
 
     link: Link
     alone: bool = True  # whether `renew` gives a fresh process at all
-    _since: list[Case] = field(default_factory=list)
+    _since: deque[Case] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     _confirmed: dict[str, int] = field(default_factory=dict)
 
     def judge(self, rule: Rule, case: Case) -> Verdict:
@@ -75,12 +76,12 @@ class Judge:
         if self._worth_confirming(rule, outcome):
             outcome = self._confirm(rule, case, outcome)
         else:
-            self._since = [*self._since[-REMEMBERED:], case]
+            self._since.append(case)
         return verdict(rule, case, outcome, seconds, evidence)
 
     def forget(self) -> None:
         """Go on with a fresh process: others have asked over the link."""
-        self._since = []
+        self._since.clear()
         self.link.renew()
 
     def _worth_confirming(self, rule: Rule, outcome: Outcome | None) -> bool:
@@ -90,7 +91,8 @@ class Judge:
         return self._confirmed[rule.id] <= CONFIRMED
 
     def _confirm(self, rule: Rule, case: Case, first: Outcome | None) -> Outcome | None:
-        before, self._since = self._since, []
+        before = tuple(self._since)
+        self._since.clear()
         alone = self._fresh(rule, case)
         if _name(alone) == _name(first):
             return first

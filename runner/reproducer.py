@@ -18,7 +18,8 @@ from golden.cases import Case, case_of
 from golden.files import File
 from runner.judge import Verdict, ask
 
-SLOW = ("CRASH", "TIMEOUT", "RESOURCE", "FLAKY", "STATE_LEAK")
+SLOW = ("CRASH", "TIMEOUT", "RESOURCE")
+UNSHRINKABLE = ("FLAKY", "STATE_LEAK")  # one file alone does not show them
 QUICK_SECONDS = 10.0  # for a failure that comes at once
 LARGEST = 16 * 2**20  # bytes of a file that is copied; a larger one is described only
 _NO_PATH = re.compile(r"[^A-Za-z0-9._-]+")
@@ -45,7 +46,7 @@ def smallest(verdict: Verdict, link: Link) -> tuple[Case, Asked]:
     """The case with each file of its arguments made as small as it can be while the rule fails in the same way, and what
     is then asked. A smaller file must still have the same faults, or none: what is shown as wrongly accepted is wrong."""
     rule, arguments = verdict.rule, verdict.case.arguments()
-    if verdict.outcome in ("FLAKY", "STATE_LEAK"):
+    if verdict.outcome in UNSHRINKABLE:
         return verdict.case, verdict.evidence
     slow = verdict.outcome in SLOW
     best, evidence = verdict.case, verdict.evidence

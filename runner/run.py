@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import cmfspec
@@ -34,6 +35,7 @@ from runner.preflight import Step, preflight
 from runner.select import select
 from runner.soak import soak
 from runner.stream import Stream, case_line, footer, header
+from runner.terminal import safe
 
 ARGV_CAP = 12  # cases of a rule that a command which starts anew for each question is asked
 
@@ -199,15 +201,15 @@ def doctor_command(**options: Any) -> int:
 
 def _show_step(console: Console, target: Target, step: Step) -> None:
     console.print(f"[bold red]{target.name} fails at {step.name}[/], before any rule", soft_wrap=True)
-    console.print(f"  {step.problem}", markup=False, soft_wrap=True)
+    console.print(f"  {safe(step.problem)}", markup=False, soft_wrap=True)
     console.print(f"  hint: {step.hint}", markup=False, soft_wrap=True)
     for line in step.stderr.strip().splitlines()[-5:]:
-        console.print(f"  stderr: {line}", markup=False, soft_wrap=True)
+        console.print(f"  stderr: {safe(line)}", markup=False, soft_wrap=True)
 
 
 def _title(hello: Any) -> str:
     parts = [hello.name, hello.version, f"in {hello.language}" if hello.language else "", hello.build]
-    return " ".join(part for part in parts if part)
+    return escape(safe(" ".join(part for part in parts if part)))
 
 
 class _progress:  # noqa: N801 - used as a function

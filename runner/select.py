@@ -12,8 +12,6 @@ from fnmatch import fnmatchcase
 from cmfspec.contract.rule import CATALOGUE, Rule
 from golden.cases import Case, stored
 
-PROFILES = ("smoke", "certify", "soak")
-
 
 @dataclass(frozen=True)
 class Selection:

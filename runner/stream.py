@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import cmfspec
-from cmfspec.contract.outcome import PASS
+from cmfspec.contract.outcome import PASS, UNFAILED
 from cmfspec.contract.protocol import PROTOCOL, Hello
 from cmfspec.contract.rule import CATALOGUE, GRADED, OBSERVATION, Rule, norms, status
 from cmfspec.spec import digests
@@ -27,7 +27,7 @@ from runner.select import Selection
 
 SYNC = 1.0  # seconds between syncs to disk
 
-# What a rule's cases make of the rule: the first outcome that any case has, after failures.
+# What can come of a rule.
 RULE_STATES = ("passed", "failed", "observed", "not_applicable", "beyond", "untested", "not_run")
 
 
@@ -112,7 +112,7 @@ def rule_state(rule: Rule, outcomes: Iterable[str]) -> str:
     seen = set(outcomes)
     if rule.tier == OBSERVATION:
         return "observed" if seen - {"NOT_APPLICABLE", "BEYOND"} else _unjudged(seen)
-    if seen - {PASS, "NOT_APPLICABLE", "BEYOND", "OBSERVED"}:
+    if seen - UNFAILED:
         return "failed"
     return "passed" if PASS in seen else _unjudged(seen)
 

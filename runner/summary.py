@@ -17,6 +17,7 @@ from rich.table import Table
 from cmfspec.contract.rule import CATALOGUE, GRADED, norms, status
 from runner.judge import Verdict
 from runner.stream import rule_state
+from runner.terminal import safe
 
 AREAS = {
     "ENV": "envelope", "FEAT": "required_features", "VAL": "validation", "HDR": "header", "MTP": "multi-token prediction",
@@ -58,7 +59,7 @@ def show(
             for verdict in found:
                 if verdict.outcome in ("OBSERVED", "BEYOND"):
                     console.print(
-                        f"[cyan]{rule}[/] {escape(CATALOGUE[rule].name)}: {escape(verdict.got)}", soft_wrap=True
+                        f"[cyan]{rule}[/] {escape(CATALOGUE[rule].name)}: {escape(safe(verdict.got))}", soft_wrap=True
                     )
     console.print(_closing(footer), soft_wrap=True)
 
@@ -94,11 +95,11 @@ def _failure(console: Console, identity: str, found: Sequence[Verdict], asked: i
     shown = list({verdict.outcome: verdict for verdict in reversed(found)}.values())[::-1]
     for verdict in shown:
         console.print(f"  [red]{verdict.outcome}[/] [dim]{verdict.case.id}[/]")
-        console.print(f"    expected {escape(verdict.expected)}", soft_wrap=True)
-        console.print(f"    got      {escape(verdict.got)}", soft_wrap=True)
+        console.print(f"    expected {escape(safe(verdict.expected))}", soft_wrap=True)
+        console.print(f"    got      {escape(safe(verdict.got))}", soft_wrap=True)
         last = [line for line in verdict.stderr.strip().splitlines() if line.strip()][-1:]
         if last:
-            console.print(f"    stderr   {escape(last[0][:160])}", soft_wrap=True)
+            console.print(f"    stderr   {escape(safe(last[0][:160]))}", soft_wrap=True)
         if verdict.reproducer:
             console.print(f"    file     {escape(verdict.reproducer)}/file.cmf", soft_wrap=True)
         console.print(f"    again    {escape(rerun.replace('{case}', verdict.case.id))}", soft_wrap=True)

@@ -90,7 +90,7 @@ def test_growth_leaves_every_old_byte_where_it_was() -> None:
 
 
 def _grown() -> list[File]:
-    from conformance.s01_envelope import GROWN
+    from conformance.s01_files import GROWN
 
     return list(GROWN)
 

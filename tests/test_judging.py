@@ -102,6 +102,13 @@ def test_what_is_not_a_refusal_is_not_taken_for_one(run: Run, vice: str, outcome
     assert "cmfspec run --impl" in (folder / "README.md").read_text()
 
 
+def test_what_a_reader_says_cannot_drive_the_terminal(run: Run) -> None:
+    """Escape sequences on its stderr are shown, not obeyed."""
+    _, _, output = run("whispers", "-k", "VAL-004")
+    assert "\x1b" not in output
+    assert "\\x1b[2Jgone" in output
+
+
 def test_a_reader_that_answers_the_previous_question_fails(run: Run) -> None:
     """Right answers, one question late."""
     code, lines, _ = run("previous", "--profile", "smoke", "-k", "ENV-0*")

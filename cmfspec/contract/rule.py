@@ -21,6 +21,7 @@ GRADED = (LITERAL, DERIVED, FAMILY)  # a failure here is what «not conformant»
 
 READER, VERIFIER, ENGINE, WRITER, TOOL = "reader", "verifier", "engine", "writer", "tool"
 NOT_WRITTEN = "not yet written"
+WRITER_ONLY = "binds writers only, and no published operation asks a writer yet"
 
 Check = Callable[..., None]
 

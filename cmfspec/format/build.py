@@ -35,6 +35,8 @@ from cmfspec.layout import (
     ENVELOPE_SIZE,
     HASH_DIGITS,
     MAGIC,
+    MASK_ALIGN,
+    MASKS_HEAD_SIZE,
     MAX_NDIM,
     OPTIONAL,
     RECORD,
@@ -316,16 +318,16 @@ def masks_section(meta: Mapping[str, Any], blobs: Sequence[bytes]) -> bytes:
         mask |= {"blob_off": 0, "blob_len": len(blob)}
     raw = b""
     while True:  # the offsets' own digits move them: iterate to a fixed point
-        at = align(8 + len(raw), 8)
+        at = align(MASKS_HEAD_SIZE + len(raw), MASK_ALIGN)
         for mask, blob in zip(meta["masks"], blobs, strict=True):
-            mask["blob_off"], at = at, align(at + len(blob), 8)
+            mask["blob_off"], at = at, align(at + len(blob), MASK_ALIGN)
         again = json.dumps(meta, separators=(",", ":")).encode()
         if again == raw:
             break
         raw = again
     out = bytearray(len(blobs).to_bytes(4, "little") + len(raw).to_bytes(4, "little") + raw)
     for blob in blobs:
-        out += bytes(align(len(out), 8) - len(out)) + blob
+        out += bytes(align(len(out), MASK_ALIGN) - len(out)) + blob
     return bytes(out)
 
 

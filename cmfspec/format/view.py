@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from cmfspec.errors import Refusal
 from cmfspec.format.directory import Directory, parse_directory
 from cmfspec.format.header import strict_object
 from cmfspec.layout import (
@@ -81,14 +80,6 @@ class View:
         meta_len = self.masks_head()[1]
         raw = self.part("masks")[MASKS_HEAD_SIZE : MASKS_HEAD_SIZE + meta_len]
         return strict_object(raw, "masks.meta", self.span("masks")[0] + MASKS_HEAD_SIZE, META_RULES)
-
-    def understood(self, part: str) -> bool:
-        """Whether `header` or `masks_meta` can be had at all."""
-        try:
-            getattr(self, part)
-        except Refusal:
-            return False
-        return True
 
 
 ADDRESSED = (*MANDATORY, "data", *OPTIONAL)

@@ -57,6 +57,12 @@ def raises(request):
     raise ValueError("bad file")
 
 
+def whispers(request):
+    sys.stderr.write("\x1b[2Jgone\n")
+    sys.stderr.flush()
+    os.abort()
+
+
 def only_warns(request):
     if request.op == "open":
         return Reply("ok", Opened(None, None), warnings=("this file is bad",))
@@ -110,6 +116,7 @@ VICES = {
     "hangs": on_refusal(hangs),
     "shouts": on_refusal(shouts),
     "raises": on_refusal(raises),
+    "whispers": on_refusal(whispers),
     "only_warns": on_refusal(only_warns),
     "previous": previous,
     "unsupported": unsupported,

@@ -1,0 +1,78 @@
+"""The files that the rules of §1 are asked about: grown, moved, padded, byte-swapped, hungry.
+
+Law: data only; each tuple is what one rule draws from.
+"""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+from cmfspec.format.build import Blueprint, to_json
+from cmfspec.layout import ENVELOPE, SECTIONS
+from golden.files import File
+from golden.recipes import GATE, entry
+
+GROWN = tuple(
+    File(name).edited(
+        "grow",
+        {
+            **to_json(Blueprint({}, (entry(f"skill.sql.{GATE}", "f16", shape),))),
+            "header": {"skills": [{"id": "sql", "layers": [0]}]},
+        },
+    )
+    for name, shape in (("full", (4, 32)), ("plain", (5, 7)), ("vocab", (40, 3)))
+)
+MOVED = tuple(
+    File(name).edited("order", order)
+    for name in ("full", "plain")
+    for order in (
+        ["dir", "data", "masks", "vocab", "index", "header"],
+        ["data", "index", "header", "dir", "vocab", "masks"],
+        ["dir", "header", "data", "masks", "vocab", "index"],
+    )
+)
+ORDERS = tuple(
+    File("full")
+    .edited("order", list(order))
+    .edited(f"gap.{order[0]}", 1 + place % 13)
+    .edited(f"gap.{order[3]}", place % 5)
+    for place, order in enumerate(permutations(SECTIONS))
+)
+SWAPPED = tuple(
+    File("plain").edited(
+        f"envelope.{field.name}",
+        int.from_bytes(File("plain").content()[field.offset : field.offset + field.width], "big"),
+    )
+    for field in ENVELOPE
+    if field.name in ("version", "header_off", "header_len", "dir_off", "dir_len", "data_off", "data_len")
+)
+ZIP = "504b0506" + "00" * 18
+DEAD = tuple(
+    File(name).edited(path, value)
+    for name in ("full", "plain")
+    for path, value in (
+        ("tail", 1),
+        ("tail", 4096),
+        ("gap.header", 5),
+        ("gap.dir", 64),
+        ("gap.data", 9000),
+        ("put", [len(File(name).content()), ZIP]),
+    )
+)
+HUNGRY = tuple(
+    File("full").edited(path, value)
+    for path, value in (
+        ("masks@0", 2**32 - 1),
+        ("masks@4", 2**31),
+        ("index@0", 2**32 - 1),
+        ("index@16", 2**31),
+        ("dir.count", 2**24),
+        ("dir.count", 2**63),
+        ("dir[0].name_len", 65535),
+        ("dir[0].nbytes", 2**31),
+        ("dir[1].shape0", 2**31),
+        ("envelope.header_len", 2**40),
+        ("envelope.dir_len", 2**40),
+        ("envelope.vocab_len", 2**31),
+    )
+)
