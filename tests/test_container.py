@@ -232,6 +232,14 @@ def test_reserved_and_raw_dtypes_have_no_values() -> None:
     assert set(CODECS) == set(range(16)) - {5, 7}
 
 
+def test_a_ternary_zero_is_zero_whatever_the_scale() -> None:
+    """q1t: code 0 is 0, not 0 times an infinite scale."""
+    payload = b"\x00\x7c" + bytes([1, 0, 0, 0, 0, 0, 0]) + bytes(8)  # scale +Inf, first digit 1
+    values = CODECS[14].decode(memoryview(payload), (1, 32))
+    assert values[0, 0] == np.inf
+    assert not values[0, 1:].any()
+
+
 def test_the_container_is_a_sequence_that_knows_its_names() -> None:
     """Names are exact: 300 characters that differ in the last, a NUL, 65,535 bytes (ml-explore/mlx#943)."""
     names = ["a" * 300 + "b", "a" * 300 + "c", "x\0y", "n" * 65535, ""]

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import cmfspec
 from runner.cli import cli
 from tests.processes import left_over
 
@@ -76,6 +77,10 @@ def test_a_reader_that_accepts_everything_is_not_conformant(run: Run) -> None:
     assert lines[-1]["conformant"] is False
     assert {"ENV-002", "ENV-015", "FEAT-001", "VAL-005", "VAL-009"} <= set(lines[-1]["failed_rules"])
     assert "WRONG_ACCEPT" in outcomes(lines)
+    shown = [line["reproducer"] for line in lines if line["type"] == "case" and line["rule"].startswith("VAL-00")]
+    files = [Path(folder) / "file.cmf" for folder in shown if folder]
+    assert files
+    assert all(list(cmfspec.faults(file)) for file in files)  # made smaller, they are still wrong
 
 
 LIES = {
