@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cmfspec.contract.rule import DERIVED, LITERAL, OBSERVATION, READER, SHOULD, VERIFIER, WRITER_ONLY, rule, untested
 from cmfspec.contract.subject import Subject
 from cmfspec.errors import Bounds, InvalidMagic, UnsupportedVersion
@@ -339,10 +341,10 @@ def a_file_is_accepted_or_refused_and_nothing_else(subject: Subject, file: File)
         return
     for op in ("verify", "header", "tensors"):
         if op in subject.hello.operations:
-            members = {} if op == "verify" else {"out": subject.link.new_out()}
+            members: dict[str, Any] = {} if op == "verify" else {"out": subject.link.new_out()}
             subject.ask(op, file, **members)
     for index in range(min(len(file.tensors), opened.reply.value.tensors or 0)):
-        subject.tensor(file, index)
+        subject.tensor(file, index, undeclared=True)
 
 
 @rule(
@@ -360,7 +362,8 @@ def what_a_file_declares_does_not_cost_memory(subject: Subject, file: File) -> N
 
     def ask(about: File) -> None:
         for op in ops:
-            subject.ask(op, about, **({} if op == "open" else {"out": subject.link.new_out()}))
+            members: dict[str, Any] = {} if op == "open" else {"out": subject.link.new_out()}
+            subject.ask(op, about, **members)
 
     control = subject.resident_peak(lambda: ask(file.base))
     subject.must_cost_no_more(subject.resident_peak(lambda: ask(file)), control, file.edits[0][0])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from cmfspec.format.build import Blueprint, Edit, Entry, canonical, from_json, grown, render, to_json
+from cmfspec.format.build import Blueprint, Edit, Entry, canonical, from_json, grown, render, rewritten, to_json
 from cmfspec.layout import ENVELOPE_AT, SECTIONS
 from golden.recipes import recipe
 
@@ -50,9 +50,16 @@ class File:
 
     @property
     def tensors(self) -> tuple[Entry, ...]:
-        """The tensors that a right reader finds, growth included, other edits not."""
-        growth = dict(self.edits).get("grow")
-        return (grown(self.blueprint, growth) if growth else self.blueprint).tensors
+        """The tensors that a right reader finds: payloads and names as edited, growth included, other edits not."""
+        edits = dict(self.edits)
+        tensors = rewritten(self.blueprint.tensors, self.edits)
+        names = [edits.get(f"dir[{index}].name") for index in range(len(tensors))]
+        tensors = tuple(
+            replace(entry, name=bytes.fromhex(name).decode("utf-8", "replace")) if name is not None else entry
+            for entry, name in zip(tensors, names, strict=True)
+        )
+        growth = edits.get("grow")
+        return grown(replace(self.blueprint, tensors=tensors), growth).tensors if growth else tensors
 
     def with_hole(self, size: int) -> Far:
         """The file with `size` bytes that take no space on disk between the directory and the blob."""

@@ -91,13 +91,16 @@ def _bf16(seed: str, dtype: str, total: int, shape: tuple[int, ...]) -> bytes:  
 
 
 def _q8(seed: str, dtype: str, total: int, shape: tuple[int, ...]) -> bytes:
+    """No −128: whoever gets that wrong is to be told so by one rule."""
     rows, cols = shape
-    return noise(seed, total) + scales(seed + "s", rows + (cols if dtype == "q8_2f" else 0))
+    return noise(seed, total).replace(b"\x80", b"\x7f") + scales(seed + "s", rows + (cols if dtype == "q8_2f" else 0))
 
 
 def _q4_block(seed: str, dtype: str, total: int, shape: tuple[int, ...]) -> bytes:  # noqa: ARG001
+    """No nibble 0, which is −8: whoever gets that wrong is to be told so by one rule."""
     count = -(-total // GROUP)
-    return noise(seed, count * GROUP // 2) + scales(seed + "s", count)
+    nibbles = bytes((byte & 15 or 1) | (byte >> 4 or 1) << 4 for byte in noise(seed, count * GROUP // 2))
+    return nibbles + scales(seed + "s", count)
 
 
 def _tiles(seed: str, dtype: str, total: int, shape: tuple[int, ...]) -> bytes:  # noqa: ARG001
@@ -230,7 +233,28 @@ _RECIPES: dict[str, Callable[[], Blueprint]] = {
 NAMES = tuple(_RECIPES)
 
 
+def _one(dtype: str, shape: str = "", seed: str = "") -> Blueprint:
+    """One tensor of that encoding and shape (`5x64`); no shape: a scalar."""
+    dims = tuple(int(dim) for dim in shape.split("x")) if shape else ()
+    return Blueprint(HEADER, (entry("w", dtype, dims, seed),))
+
+
+def _every(dtype: str) -> Blueprint:
+    """All 65536 patterns of a half."""
+    return Blueprint(HEADER, (Entry("w", DTYPE_IDS[dtype], (256, 256), np.arange(65536, dtype="<u2").tobytes()),))
+
+
+def _many(count: str, length: str) -> Blueprint:
+    """Very small tensors with names of that length."""
+    names = (f"w.{index:0>{int(length) - 2}}" for index in range(int(count)))
+    return Blueprint(HEADER, tuple(entry(name, "f16", (3,)) for name in names))
+
+
+_FAMILIES: dict[str, Callable[..., Blueprint]] = {"one": _one, "every": _every, "many": _many}
+
+
 @cache
 def recipe(name: str) -> Blueprint:
-    """The blueprint of that name. Raises KeyError."""
-    return _RECIPES[name]()
+    """The blueprint of that name: one of `NAMES`, or a family and its parameters (`one:vbit:5x64`). Raises KeyError."""
+    family, *parameters = name.split(":")
+    return _FAMILIES[family](*parameters) if parameters else _RECIPES[name]()

@@ -67,6 +67,7 @@ class Command:
             features=list(features),
             dtypes=list(dtypes),
             kinds=False,
+            forms=["f32"],
             artifacts=_artifacts(self.templates.values()),
         )
         self._scratch = Scratch(scratch, self.limits.scratch)

@@ -19,8 +19,16 @@ def imports(path: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} imports relatively"
-            yield node.module or ""
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from names
+            if not all(is_module(name) for name in names):  # modules out of a package: nothing of the package's own
+                yield node.module or ""
+
+
+def is_module(name: str) -> bool:
+    """Whether one of our files is that module."""
+    path = ROOT / name.replace(".", "/")
+    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
 
 
 def ours() -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ import pytest
 import cmfspec
 from cmfspec.codecs import CODECS
 from cmfspec.contract.rule import norms
-from cmfspec.errors import REFUSALS, Refusal
+from cmfspec.errors import REFUSALS, Fault, Refusal
 from fuzz.grid import grid
 from fuzz.mutations import MUTATIONS, Mutation
 from golden.files import File
@@ -22,14 +22,25 @@ def test_a_named_mutation_has_its_own_fault_and_no_other(mutation: Mutation) -> 
     """Rejected for the wrong reason is the classic false green."""
     assert mutation.breaks in norms()
     assert list(cmfspec.faults(mutation.file.base.content())) == []
-    found = list(cmfspec.faults(mutation.file.content()))
+    found = faults_of(mutation)
     assert {fault.rule for fault in found} == {mutation.breaks}
     if mutation.kinds:
         assert {fault.kind for fault in found} <= set(mutation.kinds)
-    with pytest.raises(REFUSALS[found[0].kind]) as refused:
-        cmfspec.open(mutation.file.content())
-    assert refused.value.fault == found[0]
     assert found[0].found != found[0].wanted
+
+
+def faults_of(mutation: Mutation) -> list[Fault]:
+    """All faults, the first of which is the one that stops a reader: at open, or when the tensor is decoded."""
+    content = mutation.file.content()
+    found = list(cmfspec.faults(content))
+    if mutation.index is not None:
+        assert found == []
+        cmfspec.open(mutation.file.base.content()).values(mutation.index)
+    with pytest.raises(Refusal) as refused:
+        cmfspec.open(content).values(mutation.index or 0)
+    assert refused.value.kind in REFUSALS
+    assert not found or refused.value.fault == found[0]
+    return found or [refused.value.fault]
 
 
 @pytest.mark.parametrize("name", NAMES)

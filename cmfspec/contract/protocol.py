@@ -18,6 +18,7 @@ MAX_REPLY = 1024 * 1024
 
 Kind = Literal["InvalidMagic", "UnsupportedVersion", "UnsupportedFeature", "Bounds", "Parse", "Other"]
 Form = Literal["f32", "raw"]
+FORMS: tuple[Form, ...] = get_args(Form)
 Section = Literal["masks", "vocab", "index"]
 Status = Literal["ok", "refused", "unsupported", "error"]
 STATUSES: tuple[Status, ...] = get_args(Status)
@@ -54,6 +55,7 @@ class Hello(msgspec.Struct, frozen=True):
     features: the bits of `required_features` that it implements; dtypes: the ids that it decodes. Both may name more
         than this revision of the text knows: rules about the unknown then skip what is named.
     kinds: false if its refusals have no kinds.
+    forms: what `tensor` is answered as, of `f32` and `raw`.
     """
 
     protocol: int
@@ -66,6 +68,7 @@ class Hello(msgspec.Struct, frozen=True):
     build: Literal["release", "debug", ""] = ""
     kinds: bool = True
     artifacts: list[str] = []
+    forms: list[Form] = msgspec.field(default_factory=lambda: list(FORMS))
 
 
 class Nothing(msgspec.Struct, frozen=True):

@@ -29,11 +29,13 @@ from cmfspec.contract.outcome import (
     WrongValue,
 )
 from cmfspec.contract.outcome import Protocol as BrokenProtocol
-from cmfspec.contract.protocol import BadReply, Opened, Reply, TensorLine, Verified, decode_line
+from cmfspec.contract.protocol import BadReply, Form, Opened, Reply, TensorLine, Verified, decode_line
 from cmfspec.errors import Refusal
 from cmfspec.format.build import Entry
 from cmfspec.format.hash64 import hash64
-from cmfspec.layout import DTYPE_NAMES, FEATURE_NAMES, RESERVED_FEATURES
+from cmfspec.layout import DTYPE_NAMES, ENVELOPE_AT, FEATURE_NAMES, IMPLEMENTED_FEATURES, RESERVED_FEATURES
+
+FEATURES_AT = ENVELOPE_AT["required_features"]
 
 
 class Content(Protocol):
@@ -41,6 +43,15 @@ class Content(Protocol):
 
     def content(self) -> bytes:
         """The bytes of the file."""
+        ...
+
+
+class Tensors(Content, Protocol):
+    """A file of which is known what it should hold."""
+
+    @property
+    def tensors(self) -> tuple[Entry, ...]:
+        """The tensors that a right reader finds."""
         ...
 
 
@@ -75,16 +86,26 @@ class Subject:
             self._paths[content] = self.link.place(content, hole)
         return self._paths[content]
 
-    def ask(self, op: str, file: Content, **members: Any) -> Answer:
-        """Ask about a file. Raises NotApplicable for an operation that hello doesn't name."""
+    def ask(self, op: str, file: Content, *, undeclared: bool = False, **members: Any) -> Answer:
+        """Ask about a file. Raises NotApplicable for an operation that hello doesn't name.
+
+        undeclared: it may be about a dtype that hello doesn't name, so that `unsupported` is as good as a refusal.
+        """
         self.needs(op)
         reply = self.link.ask(op, self.path(file), **members)
-        answer = Answer(op, reply, self.hello.kinds)
         if reply.status == "error":
             raise ErrorReply("an answer", f"{op}: error {reply.message!r}")
-        if reply.status == "unsupported":
+        if reply.status == "unsupported" and not undeclared:
             raise ErrorReply(f"{op}, which hello declares", f"unsupported {reply.message!r}")
-        return answer
+        return Answer(op, reply, self.hello.kinds, self._excuse(file) if reply.status == "refused" else "")
+
+    def _excuse(self, file: Content) -> str:
+        """What a valid file holds that hello doesn't declare: such a file may be refused."""
+        features = int.from_bytes(file.content()[FEATURES_AT : FEATURES_AT + 4], "little")
+        bits = [bit for bit in IMPLEMENTED_FEATURES if features >> bit & 1 and bit not in self.hello.features]
+        entries: Sequence[Entry] = getattr(file, "tensors", ())
+        ids = sorted({entry.dtype for entry in entries} - {*self.hello.dtypes})
+        return ", ".join([f"feature bit {bit}" for bit in bits] + [f"dtype {number}" for number in ids])
 
     def needs(self, op: str) -> None:
         """Go on only if the operation is declared."""
@@ -104,25 +125,27 @@ class Subject:
     def verify(self, file: Content) -> Verdict:
         """Does every hash of the chain match (§8.1)?"""
         answer = self.ask("verify", file)
-        return Verdict(answer.op, answer.reply, answer.kinds)
+        return Verdict(answer.op, answer.reply, answer.kinds, answer.excuse)
 
     def tensors(self, file: Content) -> Listing:
         """What does the directory say (§3)?"""
         out = self.link.new_out()
         answer = self.ask("tensors", file, out=out)
-        return Listing(answer.op, answer.reply, answer.kinds, out)
+        return Listing(answer.op, answer.reply, answer.kinds, answer.excuse, out)
 
-    def tensor(self, file: Content, index: int) -> Values:
-        """What are the values of this tensor (§3.2)?"""
+    def tensor(self, file: Content, index: int, form: Form = "f32", *, undeclared: bool = False) -> Values:
+        """What are the values of this tensor, or its raw bytes (§3.2)?"""
+        if form not in self.hello.forms:
+            raise NotApplicable(f"`tensor` as {form}", "hello does not declare it")
         out = self.link.new_out()
-        answer = self.ask("tensor", file, index=index, form="f32", out=out)
-        return Values(answer.op, answer.reply, answer.kinds, out)
+        answer = self.ask("tensor", file, undeclared=undeclared, index=index, form=form, out=out)
+        return Values(answer.op, answer.reply, answer.kinds, answer.excuse, out)
 
     def header(self, file: Content) -> HeaderSeen:
         """What is the header (§2)?"""
         out = self.link.new_out()
         answer = self.ask("header", file, out=out)
-        return HeaderSeen(answer.op, answer.reply, answer.kinds, out)
+        return HeaderSeen(answer.op, answer.reply, answer.kinds, answer.excuse, out)
 
     def hash64(self, file: Content) -> int | None:
         """hash64 of the file's bytes (§8); None where the reply isn't 16 hex digits."""
@@ -139,6 +162,25 @@ class Subject:
         for index, entry in enumerate(tensors):
             if entry.dtype in self.hello.dtypes and CODECS[entry.dtype].weight:
                 self.tensor(file, index).must_decode(entry)
+
+    def must_decode(self, file: Tensors, index: int = 0) -> None:
+        """The file opens, and this tensor of it has its values. Raises NotApplicable for a dtype not declared."""
+        entry = file.tensors[index]
+        self.needs_dtype(entry.dtype)
+        self.open(file).must_be_accepted(len(file.tensors))
+        self.tensor(file, index).must_decode(entry)
+
+    def must_not_decode(self, file: Tensors, index: int = 0) -> None:
+        """No value comes of this tensor: the file is refused, or the tensor is. Raises NotApplicable likewise."""
+        self.needs_dtype(file.tensors[index].dtype)
+        if self.open(file).accepted:
+            self.tensor(file, index).must_refuse()
+
+    def needs_dtype(self, dtype: int) -> None:
+        """Go on only if hello says that tensors of this dtype are decoded."""
+        self.needs("tensor")
+        if dtype not in self.hello.dtypes:
+            raise NotApplicable(f"dtype {dtype}, {DTYPE_NAMES[dtype]}", "hello does not declare it")
 
     # --- conditions -------------------------------------------------------------------------------------------
 
@@ -180,6 +222,7 @@ class Answer:
     op: str
     reply: Reply
     kinds: bool
+    excuse: str = ""  # why even a valid file may be refused: what it holds and hello doesn't declare
 
     def __str__(self) -> str:
         if self.reply.status == "ok":
@@ -195,7 +238,11 @@ class Answer:
         return self.reply.status == "ok"
 
     def must_be_accepted(self, tensors: int | None = None) -> None:
-        """The file is valid. tensors: how many the directory has, held to if the reply says a number."""
+        """The file is valid. tensors: how many the directory has, held to if the reply says a number.
+
+        Raises NotApplicable if it was refused and holds what hello doesn't declare."""
+        if not self.accepted and self.excuse:
+            raise NotApplicable(f"a reader of {self.excuse}", f"hello does not declare it; {self}")
         if not self.accepted:
             raise WrongReject("the file accepted", str(self))
         opened = self.reply.value
@@ -242,7 +289,8 @@ class Verdict(Answer):
 
     def must_be_sound(self) -> None:
         """Nothing is wrong with the file."""
-        if not self.accepted or not self._verified.sound:
+        self.must_be_accepted()
+        if not self._verified.sound:
             raise WrongReject("a sound file", str(self))
 
     def must_report(self, where: str, index: int | None = None, *, refusing: bool = False) -> None:
@@ -250,7 +298,7 @@ class Verdict(Answer):
         wanted = f"a problem at {_place(where, index)}"
         if not self.accepted:
             if not refusing:
-                raise WrongReject(f"a file that opens, and {wanted}", str(self))
+                self.must_be_accepted()
             return
         if self._verified.sound:
             raise WrongAccept(wanted + (" or a refusal" if refusing else ""), str(self))
@@ -269,7 +317,7 @@ class Verdict(Answer):
 class Listing(Answer):
     """The directory as the subject lists it."""
 
-    out: str
+    out: str = ""
 
     def lines(self) -> list[TensorLine]:
         """The entries, in order. Raises Protocol for what isn't the list."""
@@ -302,7 +350,7 @@ class Listing(Answer):
 class Values(Answer):
     """One tensor as the subject decodes it."""
 
-    out: str
+    out: str = ""
 
     def must_decode(self, entry: Entry) -> None:
         """The values that the entry's payload has by §3.2 ."""
@@ -318,12 +366,22 @@ class Values(Answer):
         if at is not None:
             raise WrongValue(f"{codec.name} {entry.name!r}[{at}] = {want[at]!r}", f"{got[at]!r}")
 
+    def must_be_bytes(self, payload: bytes) -> None:
+        """The payload as it lies in the file."""
+        self.must_be_accepted()
+        got = _written(self.out)
+        if got != payload:
+            at = next(
+                (i for i, (a, b) in enumerate(zip(got, payload, strict=False)) if a != b), min(len(got), len(payload))
+            )
+            raise WrongValue(f"the payload's {len(payload)} bytes", f"{len(got)} bytes, different from byte {at} on")
+
 
 @dataclass(frozen=True)
 class HeaderSeen(Answer):
     """The header as the subject reads it."""
 
-    out: str
+    out: str = ""
 
     def must_have(self, wanted: dict[str, Any], keys: Iterable[str]) -> None:
         """The same values at these keys of the text's example (`a.b` for nested ones)."""

@@ -14,6 +14,10 @@ of the envelope, as `{"eof": k}`: the section begins, or ends, k bytes past the 
     masks, vocab, index   hex: the section's very bytes      dir.<field>          the directory's head
     <section>@<offset>    four bytes of masks or index       dir[i].<field>       a record's field, or its name in hex
     envelope.<field>      a field of the envelope            flip, put, cut       after hashing: damage
+    payload[i]            hex: a tensor's very bytes         payload[i]@<offset>  hex: some of them
+    payload[i].size       its length: cut, or filled with junk
+    data.order            order of the payloads in the blob  data.gap[i]          bytes of junk before payload i
+    dir.gap               bytes of junk before the pool
 """
 
 from __future__ import annotations
@@ -104,15 +108,16 @@ def canonical(node: Any) -> str:
 def render(blueprint: Blueprint, edits: Sequence[Edit] = ()) -> bytes:
     """The file. Raises KeyError, IndexError or ValueError for an edit that finds nothing to edit."""
     plan = _Plan(edits)
+    blueprint = replace(blueprint, tensors=_rewritten(blueprint.tensors, plan))
     sections = {name: plan.bytes_of(name, getattr(blueprint, name)) for name in OPTIONAL}
     sections = {name: plan.patched(name, raw) for name, raw in sections.items()}
     sections["header"] = _header(blueprint, plan, sections)
-    offsets, sections["data"] = _blob(blueprint.tensors)
+    offsets, sections["data"] = _blob(blueprint.tensors, plan)
     sections["dir"] = _directory(blueprint.tensors, offsets, plan)
     content = _place(sections, plan, _features(blueprint, sections))
     growth = plan.take("grow")
     if growth:
-        content = _grow(content, grown(blueprint, growth), len(growth["tensors"]), plan)
+        content = _grow(content, grown(blueprint, growth), offsets, plan)
     content = _seal(content, plan)
     if plan.left:
         raise KeyError(f"edits that found nothing to edit: {sorted(plan.left)}")
@@ -123,6 +128,25 @@ def grown(blueprint: Blueprint, growth: Mapping[str, Any]) -> Blueprint:
     """What the file holds after a `grow` edit: {"tensors": [entry…], "header": {key: value}}."""
     added = from_json(growth)
     return replace(blueprint, tensors=blueprint.tensors + added.tensors, header={**blueprint.header, **added.header})
+
+
+def rewritten(tensors: Sequence[Entry], edits: Sequence[Edit]) -> tuple[Entry, ...]:
+    """The tensors as the `payload[i]…` edits leave them; other edits are not looked at."""
+    return _rewritten(tensors, _Plan([edit for edit in edits if edit[0].startswith("payload[")]))
+
+
+def _rewritten(tensors: Sequence[Entry], plan: _Plan) -> tuple[Entry, ...]:
+    def new(index: int, entry: Entry) -> Entry:
+        raw = bytearray(plan.bytes_of(f"payload[{index}]", entry.payload))
+        for at, value in plan.starting(f"payload[{index}]@"):
+            where, piece = int(at), bytes.fromhex(value)
+            if where + len(piece) > len(raw):
+                raise IndexError(f"tensor {index} has no {len(piece)} bytes at {where}")
+            raw[where : where + len(piece)] = piece
+        size = plan.number(f"payload[{index}].size", len(raw))
+        return replace(entry, payload=bytes(raw[:size]) + _junk(size - len(raw)))
+
+    return tuple(new(index, entry) for index, entry in enumerate(tensors))
 
 
 class _Plan:
@@ -179,18 +203,21 @@ def _header(blueprint: Blueprint, plan: _Plan, sections: Mapping[str, bytes]) ->
     return bytes.fromhex(raw) if raw is not None else json.dumps(header, separators=(",", ":"), sort_keys=True).encode()
 
 
-def _blob(tensors: Sequence[Entry], start: int = 0) -> tuple[list[int], bytes]:
-    blob, offsets = bytearray(), []
-    for tensor in tensors:
+def _blob(tensors: Sequence[Entry], plan: _Plan, start: int = 0) -> tuple[list[int], bytes]:
+    """The offset of each payload, and all of them in the plan's order; start: where in the blob they begin."""
+    blob, offsets = bytearray(), dict.fromkeys(range(len(tensors)), 0)
+    for index in plan.take("data.order", offsets):
+        blob.extend(_junk(plan.take(f"data.gap[{index}]", 0)))
         blob.extend(bytes(align(start + len(blob), TENSOR_ALIGN) - start - len(blob)))
-        offsets.append(start + len(blob))
-        blob.extend(tensor.payload)
-    return offsets, bytes(blob)
+        offsets[index] = start + len(blob)
+        blob.extend(tensors[index].payload)
+    return [*offsets.values()], bytes(blob)
 
 
 def _directory(tensors: Sequence[Entry], offsets: Sequence[int], plan: _Plan) -> bytes:
     names = [plan.bytes_of(f"dir[{i}].name", t.name.encode()) for i, t in enumerate(tensors)]
-    pool_off = DIR_HEAD_SIZE + RECORD_SIZE * len(tensors)
+    gap = _junk(plan.take("dir.gap", 0))
+    pool_off = DIR_HEAD_SIZE + RECORD_SIZE * len(tensors) + len(gap)
     right = {"count": len(tensors), "pool_off": pool_off}
     out = bytearray(_packed(DIR_HEAD, right, partial(_numbered, plan, "dir")))
     at = 0
@@ -201,7 +228,7 @@ def _directory(tensors: Sequence[Entry], offsets: Sequence[int], plan: _Plan) ->
         values |= {f"shape{axis}": dim for axis, dim in enumerate(shape)}
         out += _packed(RECORD, values, partial(_numbered, plan, f"dir[{i}]"))
         at += len(name)
-    return bytes(out) + b"".join(names)
+    return bytes(out) + gap + b"".join(names)
 
 
 def _numbered(plan: _Plan, prefix: str, name: str, right: int) -> int:
@@ -246,19 +273,18 @@ def _place(sections: Mapping[str, bytes], plan: _Plan, features: int) -> bytes:
     return bytes(out)
 
 
-def _grow(content: bytes, whole: Blueprint, added: int, plan: _Plan) -> bytes:
+def _grow(content: bytes, whole: Blueprint, old: Sequence[int], plan: _Plan) -> bytes:
     """Append-only growth (§9): new tensors, header and directory at the tail; only the envelope changes in place. The
     data range then spans the old sections behind it, and the old header and directory become dead bytes."""
     envelope = _unpacked(content)
     data_off = envelope["data_off"]
     out = bytearray(content) + bytes(align(len(content) - data_off, TENSOR_ALIGN) - (len(content) - data_off))
-    old_offsets, _ = _blob(whole.tensors[:-added])
-    new_offsets, tail = _blob(whole.tensors[-added:], len(out) - data_off)
+    new, tail = _blob(whole.tensors[len(old) :], plan, len(out) - data_off)
     out += tail
     envelope["data_len"] = len(out) - data_off
     sections = {name: getattr(whole, name) for name in OPTIONAL}
     for name, raw in (
-        ("dir", _directory(whole.tensors, [*old_offsets, *new_offsets], plan)),
+        ("dir", _directory(whole.tensors, [*old, *new], plan)),
         ("header", _header(whole, plan, sections)),
     ):
         envelope |= {f"{name}_off": len(out), f"{name}_len": len(raw), f"{name}_hash": hash64(raw)}
@@ -342,4 +368,5 @@ def index_section(entries: Sequence[tuple[int, int, Sequence[int], Sequence[int]
 
 
 def _junk(size: int) -> bytes:
-    return (JUNK * (size // len(JUNK) + 1))[:size]
+    """`size` bytes that are no zeros; none if it is negative."""
+    return (JUNK * (max(size, 0) // len(JUNK) + 1))[: max(size, 0)]

@@ -122,7 +122,8 @@ def _dtype(d: Directory, i: int) -> Fault | None:
     number = int(d.records[i]["dtype"])
     if number < len(DTYPE_NAMES):
         return None
-    return _fault(d, i, "Parse", "VAL-008", "dtype", number, f"an id of §3.1, 0 to {len(DTYPE_NAMES) - 1}")
+    rule = "DT-016" if number == len(DTYPE_NAMES) else "VAL-008"  # the first id past the table has a rule of its own
+    return _fault(d, i, "Parse", rule, "dtype", number, f"an id of §3.1, 0 to {len(DTYPE_NAMES) - 1}")
 
 
 def _ndim(d: Directory, i: int) -> Fault | None:

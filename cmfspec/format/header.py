@@ -57,6 +57,8 @@ def strict_object(
     def refuse(what: str, at: int, found: str, wanted: str) -> NoReturn:
         raise refusal(Fault("Parse", rules[what], field, base + at, found, wanted)) from None
 
+    if 0 in raw[:4] or raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        refuse("bom", 0, f"bytes {raw[:4].hex(' ')}", "UTF-8, not UTF-16 or UTF-32")
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -73,7 +75,7 @@ def strict_object(
         refuse(broken.what, 0, broken.found, broken.wanted)
     except json.JSONDecodeError as error:
         at = len(text[: error.pos].encode())
-        what = "trailing" if error.msg == "Extra data" else "json"
+        what = "trailing" if error.msg == "Extra data" else _kind_of(text, error.pos)
         refuse(
             what,
             at,
@@ -90,6 +92,13 @@ def strict_object(
         except UnicodeEncodeError:
             refuse("surrogate", 0, "a lone surrogate escape", "text that UTF-8 can carry")
     return value
+
+
+def _kind_of(text: str, at: int) -> str:
+    """`strict` for a comment or a trailing comma, which laxer readers take; `json` for the rest."""
+    before, here, after = text[:at].rstrip()[-1:], text[at : at + 1], text[at + 1 :].lstrip()[:1]
+    comma = {before + here, here + after} & {",]", ",}"}  # by where this version of Python sees it
+    return "strict" if comma or here in ("/", "#") else "json"
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

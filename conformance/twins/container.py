@@ -1,34 +1,13 @@
-"""Twins: deliberately wrong readers, at least one for each graded rule.
-
-Law: a twin is our own reader with one part replaced; what it does wrong is one thing, stated in its `fault`. It answers the
-controls rightly, dies by the rule that it breaks, and by at most three others unless `also` says why. Accept-all and
-refuse-all are no twins: any rule kills them.
-"""
+"""Twins that read the envelope wrongly, refuse or accept by other rules, or hash otherwise (§1, §8)."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from cmfspec.contract.reference import Parts
 from cmfspec.format.checks import features_outside
 from cmfspec.layout import IMPLEMENTED_FEATURES, RESERVED_FEATURES, SKILL_FILE, TENSOR_ALIGN, U64, VERSION
-from conformance import faulty
-from conformance.faulty import blind, changed, extra, signed, without_problems
-
-OTHERS = 3  # rules elsewhere that may kill a twin without a stated reason
-
-
-@dataclass(frozen=True)
-class Twin:
-    """name: unique; breaks: the rule that kills it; fault: what it does wrong, in words; also: why more than three
-    other rules kill it."""
-
-    name: str
-    breaks: str
-    fault: str
-    parts: Parts
-    also: str = ""
-
+from conformance.twins import faulty
+from conformance.twins.faulty import signed
+from conformance.twins.twin import Twin, blind, changed, extra, records, without_problems
 
 TWINS: tuple[Twin, ...] = (
     # §1
@@ -158,31 +137,31 @@ TWINS: tuple[Twin, ...] = (
         "tensor-end-rounded",
         "VAL-005",
         "rounds data_len up before comparing",
-        changed(record__bounds=faulty.records(lambda d, i: faulty.end(d, i) > d.data_len + TENSOR_ALIGN - 1, "Bounds")),
+        changed(record__bounds=records(lambda d, i: faulty.end(d, i) > d.data_len + TENSOR_ALIGN - 1, "Bounds")),
     ),
     Twin(
         "tensor-end-wraps",
         "VAL-006",
         "adds a tensor's offset and size modulo 2^64",
-        changed(record__bounds=faulty.records(lambda d, i: faulty.end(d, i) & U64 > d.data_len, "Bounds")),
+        changed(record__bounds=records(lambda d, i: faulty.end(d, i) & U64 > d.data_len, "Bounds")),
     ),
     Twin(
         "surrogates-pass",
         "VAL-007",
         "lets surrogates through in names",
-        changed(record__name_utf8=faulty.records(faulty.surrogates_fail, "Parse")),
+        changed(record__name_utf8=records(faulty.surrogates_fail, "Parse")),
     ),
     Twin(
         "signed-dtype",
         "VAL-008",
         "reads the dtype as a signed byte",
-        changed(record__dtype=faulty.records(lambda d, i: signed(int(d.records[i]["dtype"])) > 15, "Parse")),
+        changed(record__dtype=records(lambda d, i: signed(int(d.records[i]["dtype"])) > 15, "Parse")),
     ),
     Twin(
         "signed-ndim",
         "VAL-009",
         "reads ndim as a signed byte",
-        changed(record__ndim=faulty.records(lambda d, i: signed(int(d.records[i]["ndim"])) > 6, "Parse")),
+        changed(record__ndim=records(lambda d, i: signed(int(d.records[i]["ndim"])) > 6, "Parse")),
     ),
     Twin(
         "hashes-at-open", "VAL-010", "checks every tensor's hash when opening", extra("hashes", faulty.hashes_at_open)
@@ -247,8 +226,3 @@ TWINS: tuple[Twin, ...] = (
     ),
     Twin("vocab-to-index", "HASH-016", "hashes the vocab up to the index", Parts(verify=faulty.vocab_up_to_the_index)),
 )
-
-
-def twins_of(rule: str) -> tuple[Twin, ...]:
-    """The twins that a rule must kill."""
-    return tuple(twin for twin in TWINS if twin.breaks == rule)

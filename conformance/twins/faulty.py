@@ -13,7 +13,7 @@ from dataclasses import replace
 from cmfspec.contract.protocol import Opened, Reply
 from cmfspec.contract.reference import Parts
 from cmfspec.errors import Fault
-from cmfspec.format.checks import CHECKS, Check, features_outside, run_checks
+from cmfspec.format.checks import features_outside, run_checks
 from cmfspec.format.container import Container, Tensor
 from cmfspec.format.directory import Directory, parse_directory
 from cmfspec.format.hash64 import fmix64, hash64
@@ -29,39 +29,10 @@ from cmfspec.layout import (
     U64,
     VERSION,
 )
+from conformance.twins.twin import Faults, Find, no, without_problems
 from golden.files import File
 
-Faults = Iterator[Fault]
-Find = Callable[[View], Faults]
 HOARD = 256 * 2**20  # bytes that the hoarder touches
-
-
-def changed(parts: Parts = Parts(), /, **rows_by_name: Find | None) -> Parts:  # noqa: B008 - frozen
-    """`parts` with rows of the table replaced (None: removed); `__` stands for the dot in a row's name."""
-    rows = {name.replace("__", "."): find for name, find in rows_by_name.items()}
-    unknown = rows.keys() - {check.name for check in CHECKS}
-    if unknown:
-        raise KeyError(f"no check is called {unknown}")
-    kept = [check for check in CHECKS if rows.get(check.name, True) is not None]
-    return replace(parts, checks=tuple(replace(check, find=rows.get(check.name) or check.find) for check in kept))
-
-
-def blind(name: str, when: Callable[[Fault], bool]) -> Parts:
-    """The table with a row that lets some of its faults pass."""
-    (row,) = (check for check in CHECKS if check.name == name)
-    return changed(**{name.replace(".", "__"): lambda view: (fault for fault in row.find(view) if not when(fault))})
-
-
-def extra(name: str, find: Find, *, early: bool = False) -> Parts:
-    """The table with one row more, at its end or before the sections are looked into."""
-    row = Check(
-        name, "", find, ("file.length", "section.bounds", "header.present", "dir.present", "dir.count", "dir.pool")
-    )
-    return Parts(checks=(*CHECKS[:-5], row, *CHECKS[-5:]) if early else (*CHECKS, row))
-
-
-def no(view: View, field: str) -> Fault:
-    return Fault("Bounds", "", field, 0, str(view.size), "something else")
 
 
 # --- §1 ------------------------------------------------------------------------------------------------------------
@@ -198,15 +169,6 @@ def older_versions_only(view: View) -> Faults:
         yield Fault("UnsupportedVersion", "", "version", 4, "an old one", str(VERSION))
 
 
-def records(wrong: Callable[[Directory, int], bool], kind: str) -> Find:
-    def find(view: View) -> Faults:
-        for index in range(len(view.directory.records)):
-            if wrong(view.directory, index):
-                yield replace(no(view, f"dir[{index}]"), kind=kind)
-
-    return find
-
-
 def end(directory: Directory, index: int) -> int:
     return int(directory.records[index]["off"]) + int(directory.records[index]["nbytes"])
 
@@ -270,11 +232,6 @@ def verify_by(hashed: Callable[[bytes | memoryview], int]) -> Callable[[Containe
 
 def parts_only(opened: Container) -> Iterator[Problem]:
     return (problem for problem in verify(opened) if problem.where != "tensor")
-
-
-def without_problems(wrong: Callable[[Container, Problem], bool]) -> Parts:
-    """verify that does not see some problems."""
-    return Parts(verify=lambda opened: (problem for problem in verify(opened) if not wrong(opened, problem)))
 
 
 def all_ones_is_absent(opened: Container, problem: Problem) -> bool:
