@@ -2,6 +2,23 @@
 
 from __future__ import annotations
 
-from conformance import s01_1_features, s01_2_validation, s01_envelope, s08_hash64
+from conformance import (
+    s01_1_features,
+    s01_2_validation,
+    s01_envelope,
+    s02_header,
+    s03_1_dtypes,
+    s03_2_q1,
+    s03_2_q4,
+    s03_2_q8,
+    s03_2_vbit,
+    s03_directory,
+    s08_hash64,
+)
 
-SECTIONS = (s01_envelope, s01_1_features, s01_2_validation, s08_hash64)
+SECTIONS = (
+    *(s01_envelope, s01_1_features, s01_2_validation),
+    s02_header,
+    *(s03_directory, s03_1_dtypes, s03_2_q8, s03_2_q4, s03_2_vbit, s03_2_q1),
+    s08_hash64,
+)
