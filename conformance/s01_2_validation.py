@@ -26,9 +26,7 @@ FAR = 5 * 2**30  # bytes between the directory and the blob
 )
 def an_invalid_file_is_an_error_not_a_warning(subject: Subject, mutation: str) -> None:
     """One file for each line of §1.2: accepting it with a remark is accepting it."""
-    file = MUTATIONS[mutation].file if mutation in MUTATIONS else UNKNOWN_BIT
-    if file is UNKNOWN_BIT:
-        subject.beyond_if_declared(feature_bit=31)
+    file = _one_of(subject, mutation)
     subject.open(file.base).must_be_accepted()
     subject.open(file).must_refuse()
 
@@ -43,12 +41,20 @@ def an_invalid_file_is_an_error_not_a_warning(subject: Subject, mutation: str) -
 )
 def an_error_has_the_name_that_the_text_gives_it(subject: Subject, mutation: str) -> None:
     """Five names: callers branch on them."""
-    if mutation in MUTATIONS:
-        kinds = tuple(REFUSALS[kind] for kind in MUTATIONS[mutation].kinds)
-        subject.open(MUTATIONS[mutation].file).must_refuse(*kinds)
-    else:
+    file = _one_of(subject, mutation)
+    kinds = MUTATIONS[mutation].kinds if mutation in MUTATIONS else ("UnsupportedFeature",)
+    subject.open(file).must_refuse(*(REFUSALS[kind] for kind in kinds))
+
+
+def _one_of(subject: Subject, mutation: str) -> File:
+    """The wrong file. Raises Beyond where what is unknown to the text is known to the subject."""
+    if mutation not in MUTATIONS:
         subject.beyond_if_declared(feature_bit=31)
-        subject.open(UNKNOWN_BIT).must_refuse(REFUSALS["UnsupportedFeature"])
+        return UNKNOWN_BIT
+    dtypes = [value for path, value in MUTATIONS[mutation].edits if path.endswith(".dtype")]
+    if dtypes:
+        subject.beyond_if_declared(dtype=dtypes[0])
+    return MUTATIONS[mutation].file
 
 
 @rule(

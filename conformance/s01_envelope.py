@@ -9,7 +9,7 @@ from cmfspec.contract.subject import Subject
 from cmfspec.errors import Bounds, InvalidMagic, UnsupportedVersion
 from cmfspec.layout import OPTIONAL
 from conformance.draws import any_of, edited, files, gridded, havoc, lies, sampled_from
-from conformance.s01_files import DEAD, GROWN, HUNGRY, MOVED, ORDERS, SWAPPED
+from conformance.s01_files import CRASHED, DEAD, GROWN, HUNGRY, MOVED, ORDERS, SWAPPED
 from golden.files import File
 
 SEEN = ("arch.arch_name", "arch.hidden_size", "arch.num_layers")
@@ -322,6 +322,7 @@ def dead_bytes_between_and_behind_the_sections_are_legal(subject: Subject, file:
             lies("DIR-005", "DIR-007", "DIR-017", "DIR-020", "HDR-006"),
         )
     },
+    always=({"file": file} for file in CRASHED),
     bugs=(
         "ggml-org/llama.cpp#18674",
         "huggingface/candle#3714",

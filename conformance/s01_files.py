@@ -76,3 +76,40 @@ HUNGRY = tuple(
         ("envelope.vocab_len", 2**31),
     )
 )
+
+
+def _first(dtype: int, *shape: int, nbytes: int, **envelope: int) -> File:
+    """`tiny` with another record over the same bytes."""
+    dims = (*shape, *[0] * 6)[:6]
+    record = {"dtype": dtype, "ndim": len(shape), "nbytes": nbytes} | {
+        f"shape{axis}": dim for axis, dim in enumerate(dims)
+    }
+    edits = [(f"dir[0].{field}", value) for field, value in record.items()]
+    return File("tiny", (*edits, *((f"envelope.{field}", value) for field, value in envelope.items())))
+
+
+# Files that readers in use have crashed on: sizes of the model that wrap when the masks are measured by them, a blob of
+# nothing past the end, matrices of no rows, payloads without their tiles.
+CRASHED = (
+    File("full", (("header.arch.num_layers", 104), ("header.arch.intermediate_size", 2**64 - 8))),
+    File("full", (("header.arch.num_layers", 9035139954469984467),)),
+    File("full", (("header.arch.num_layers", 2**62),)),
+    File("full", (("header.arch.intermediate_size", 2**63),)),
+    File("full", (("header.arch.num_attention_heads", 2**64 - 1),)),
+    File("full", (("header.arch.num_loops", 2**60),)),
+    File("full", (("header.arch.num_loops", 2**40),)),
+    File("full", (("index@0", 2**32 - 1),)),
+    _first(8, 0, 32, nbytes=0, data_off=2**63, data_len=0),
+    _first(1, 0, nbytes=0, data_off=2**20, data_len=0),
+    _first(9, 0, 32, nbytes=0),
+    _first(9, 0, 32, nbytes=64),
+    _first(13, 32, nbytes=0),
+    _first(13, 32, nbytes=5),
+    _first(13, 1, 32, nbytes=5),
+    _first(13, 65536, 65536, nbytes=64),
+    _first(14, 1, 32, nbytes=0),
+    _first(14, 65536, 65536, nbytes=64),
+    _first(15, 2, 33, nbytes=0),
+    _first(15, 2, 16, nbytes=0),
+    _first(3, 21, nbytes=63),
+)

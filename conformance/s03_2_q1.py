@@ -44,7 +44,7 @@ EVERY_CODE = File(
     f"one:q1t:{len(CODES)}x{GROUP}",
     (("payload[0]", "".join(halves(1.0) + code for code in CODES) + bytes(4 * (len(CODES) + 1)).hex()),),
 )
-SOME = "0d5af20117c808"
+SOME = "79f20079f20000"  # the same from both ends: the order of digits is another rule's business
 
 
 @rule(
@@ -135,7 +135,6 @@ def the_directory_says_how_long_an_overlay_is(subject: Subject, file: File) -> N
 @rule("Q-Q1S-003", section="3.1", tier=DERIVED, binds=READER, quote=Q1S, draw={"file": lies("Q-Q1S-003")})
 def a_q1s_payload_holds_what_it_counts(subject: Subject, file: File) -> None:
     """Cut in the tiles, in the count or in the entries: no value, not even of the weights that are whole."""
-    subject.must_decode(file.base)
     subject.must_not_decode(file)
 
 
@@ -155,7 +154,6 @@ def bytes_behind_the_last_outlier_of_q1s(subject: Subject, file: File) -> None:
 @rule("Q-Q1S-005", section="3.1", tier=DERIVED, binds=READER, quote=Q1S, draw={"file": lies("Q-Q1S-005")})
 def an_outlier_lies_within_the_tensor(subject: Subject, file: File) -> None:
     """An index past the end is a write past the end."""
-    subject.must_decode(file.base)
     subject.must_not_decode(file)
 
 
@@ -212,14 +210,12 @@ def the_outliers_of_q1t_are_listed_row_by_row(subject: Subject, file: File) -> N
 @rule("Q-Q1T-004", section="3.1", tier=DERIVED, binds=READER, quote=BY_ROWS, draw={"file": lies("Q-Q1T-004")})
 def row_pointers_rise_from_zero_to_what_is_there(subject: Subject, file: File) -> None:
     """A pointer past the entries is a read past the payload."""
-    subject.must_decode(file.base)
     subject.must_not_decode(file)
 
 
 @rule("Q-Q1T-005", section="3.1", tier=DERIVED, binds=READER, quote=BY_ROWS, draw={"file": lies("Q-Q1T-005")})
 def an_outlier_lies_within_its_row(subject: Subject, file: File) -> None:
     """A column past the end would be the next row's weight."""
-    subject.must_decode(file.base)
     subject.must_not_decode(file)
 
 
@@ -280,7 +276,6 @@ def outliers_of_a_row_twice_or_with_more_behind(subject: Subject, file: File) ->
 @rule("Q-Q1T-010", section="3.1", tier=DERIVED, binds=READER, quote=BY_ROWS, draw={"file": lies("Q-Q1T-010")})
 def a_q1t_payload_holds_its_tiles_and_pointers(subject: Subject, file: File) -> None:
     """Short of either, there is no value."""
-    subject.must_decode(file.base)
     subject.must_not_decode(file)
 
 

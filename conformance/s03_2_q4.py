@@ -171,7 +171,6 @@ def q4tp_is_nibbles_then_ladders_then_codes(subject: Subject, file: File) -> Non
 )
 def q4tp_is_for_matrices_of_whole_groups(subject: Subject, file: File) -> None:
     """There is no padding inside a row of groups."""
-    subject.must_decode(file.base)
     subject.must_not_decode(file)
 
 

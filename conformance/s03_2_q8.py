@@ -54,7 +54,6 @@ def q8_row_has_one_scale_for_each_row(subject: Subject, file: File) -> None:
 )
 def q8_row_is_for_matrices(subject: Subject, file: File) -> None:
     """In any other shape there are no rows to have scales."""
-    subject.must_decode(file.base)
     subject.must_not_decode(file)
 
 
@@ -130,7 +129,6 @@ def q8_2f_has_a_scale_for_each_row_and_each_column(subject: Subject, file: File)
 @rule("Q-Q82F-002", section="3.2", tier=DERIVED, binds=READER, quote=TWO_FIELDS, draw={"file": lies("Q-Q82F-002")})
 def q8_2f_is_for_matrices(subject: Subject, file: File) -> None:
     """Rows and columns are what its fields are for."""
-    subject.must_decode(file.base)
     subject.must_not_decode(file)
 
 

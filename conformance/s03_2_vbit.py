@@ -61,7 +61,6 @@ def a_row_has_its_own_width_and_its_bits_run_from_the_high_end(subject: Subject,
 )
 def a_width_is_one_of_five(subject: Subject, file: File) -> None:
     """0, 1, 2, 7 and 9 have a length that fits, too; they are still none."""
-    subject.must_decode(file.base)
     subject.must_not_decode(file)
 
 
@@ -75,14 +74,12 @@ def a_width_is_one_of_five(subject: Subject, file: File) -> None:
 )
 def vbit_is_for_matrices_of_whole_groups(subject: Subject, file: File) -> None:
     """Its scales are per row and per group."""
-    subject.must_decode(file.base)
     subject.must_not_decode(file)
 
 
 @rule("Q-VBIT-004", section="3.2", tier=DERIVED, binds=READER, quote=LAYOUT, draw={"file": lies("Q-VBIT-004")})
 def a_vbit_payload_is_as_long_as_its_widths_say(subject: Subject, file: File) -> None:
     """One byte more or less, and one of the two is not what it says."""
-    subject.must_decode(file.base)
     subject.must_not_decode(file)
 
 
@@ -126,7 +123,6 @@ def vbit_ro_is_vbit_with_a_table_of_rows(subject: Subject, file: File) -> None:
 @rule("Q-VBITRO-002", section="3.1", tier=DERIVED, binds=READER, quote=OFFSETS, draw={"file": lies("Q-VBITRO-002")})
 def the_table_of_rows_says_what_the_widths_say(subject: Subject, file: File) -> None:
     """From 0, each row as long as its width wants, to the end: no kernel on offsets that were not looked at."""
-    subject.must_decode(file.base)
     subject.must_not_decode(file)
 
 

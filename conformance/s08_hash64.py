@@ -93,7 +93,7 @@ def nothing_hashes_to_zero(subject: Subject, form: str) -> None:
     quote="用途：`cortiq verify`（损坏检测）、去重、缓存键。",
     draw={
         "index": sampled_from((0, 1, 2, 3)),
-        "at": sampled_from((0, 1, 7, 8, 40, 61)),
+        "at": sampled_from((5, 6, 7, 8, 40, 61)),  # not a width of vbit: a reader may look at those when it opens
         "bit": sampled_from((0, 3, 7)),
     },
     cases=32,

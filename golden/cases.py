@@ -66,7 +66,7 @@ def draw_cases(rule: Rule, dice: Dice) -> list[Case]:
         drawn = [dict(zip(names, values, strict=True)) for values in product(*spaces)]
     else:
         drawn = [{name: rule.draw[name].sample(dice) for name in names} for _ in range(rule.cases)]
-    unique = list(dict.fromkeys(case_of(rule.id, arguments).args for arguments in drawn))
+    unique = list(dict.fromkeys(case_of(rule.id, arguments).args for arguments in (*drawn, *rule.always)))
     step = max(1, -(-len(unique) // SMOKE))
     return [Case(rule.id, args, place % step == 0) for place, args in enumerate(unique)]
 

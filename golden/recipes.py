@@ -122,10 +122,16 @@ def _q4tp(seed: str, dtype: str, total: int, shape: tuple[int, ...]) -> bytes:  
     return noise(seed, total // 2) + params + codes
 
 
+def _bits(raw: bytes, width: int) -> bytes:
+    """Codes of `width` bits, the high bit first. Never the top one: whoever gets that wrong is to be told by one rule."""
+    codes = "".join(f"{byte % (2**width - 1):0{width}b}" for byte in raw)
+    return int(codes or "0", 2).to_bytes(len(codes) // 8, "big")
+
+
 def _vbit(seed: str, dtype: str, total: int, shape: tuple[int, ...]) -> bytes:
     rows, cols = shape
     widths = [(3, 4, 5, 6, 8)[r % 5] for r in range(rows)]
-    packed = [noise(f"{seed}{r}", cols * width // 8) for r, width in enumerate(widths)]
+    packed = [_bits(noise(f"{seed}{r}", cols), width) for r, width in enumerate(widths)]
     offsets = np.cumsum([0, *map(len, packed)]).astype("<u4").tobytes() if dtype == "vbit_ro" else b""
     return bytes(widths) + scales(seed + "s", total // GROUP) + offsets + b"".join(packed)
 

@@ -114,7 +114,9 @@ def rule_state(rule: Rule, outcomes: Iterable[str]) -> str:
         return "observed" if seen - {"NOT_APPLICABLE", "BEYOND"} else _unjudged(seen)
     if seen - UNFAILED:
         return "failed"
-    return "passed" if PASS in seen else _unjudged(seen)
+    if PASS in seen:
+        return "passed"
+    return "observed" if "OBSERVED" in seen else _unjudged(seen)
 
 
 def _unjudged(seen: set[str]) -> str:

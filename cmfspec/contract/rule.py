@@ -8,7 +8,7 @@ sentence, its level, how an ambiguity is resolved) is in rules.json, which the t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -53,7 +53,8 @@ class Rule:
     """A norm that can be asked, with its check.
 
     name: the rule in plain words; why: what it is for; quote: the sentence of the text that is the law.
-    draw: argument name to what it is drawn from (conformance.draws); smoke, certify: how many drawn cases are stored.
+    draw: argument name to what it is drawn from (conformance.draws); cases: how many are drawn of a larger space;
+    always: arguments that are asked besides, since somebody has failed on them.
     bugs: public reports of the same fault.
     """
 
@@ -68,6 +69,7 @@ class Rule:
     name: str
     why: str
     cases: int
+    always: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def norm(self) -> Norm:
@@ -98,10 +100,12 @@ def rule(
     draw: Mapping[str, Any] | None = None,
     bugs: tuple[str, ...] = (),
     cases: int = 24,
+    always: Iterable[Mapping[str, Any]] = (),
 ) -> Callable[[Check], Check]:
     """Declare the check of a rule: a function of (subject, **drawn arguments) that raises an outcome or returns.
 
     cases: how many cases to draw where the space of arguments is larger than that; a smaller space is taken whole.
+    always: arguments that are stored besides those.
     """
 
     def file(check: Check) -> Check:
@@ -109,7 +113,9 @@ def rule(
             raise ValueError(f"{identity} is declared twice")
         name = check.__name__.replace("_", " ")
         why = " ".join((check.__doc__ or "").split())
-        CATALOGUE[identity] = Rule(identity, section, tier, binds, quote, check, draw or {}, bugs, name, why, cases)
+        CATALOGUE[identity] = Rule(
+            identity, section, tier, binds, quote, check, draw or {}, bugs, name, why, cases, tuple(always)
+        )
         return check
 
     return file

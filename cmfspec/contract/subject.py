@@ -55,6 +55,15 @@ class Tensors(Content, Protocol):
         ...
 
 
+class Edited(Tensors, Protocol):
+    """A file that is wrong, one lie away from a right one."""
+
+    @property
+    def base(self) -> Tensors:
+        """The right one."""
+        ...
+
+
 @dataclass(frozen=True)
 class Asked:
     """What was asked about: the file, its hole, and the lines that went to and fro."""
@@ -170,9 +179,12 @@ class Subject:
         self.open(file).must_be_accepted(len(file.tensors))
         self.tensor(file, index).must_decode(entry)
 
-    def must_not_decode(self, file: Tensors, index: int = 0) -> None:
-        """No value comes of this tensor: the file is refused, or the tensor is. Raises NotApplicable likewise."""
+    def must_not_decode(self, file: Edited, index: int = 0) -> None:
+        """No value comes of this tensor: the file is refused, or the tensor is; without its edits it is decoded, to
+        whatever values. Raises NotApplicable for a dtype not declared."""
         self.needs_dtype(file.tensors[index].dtype)
+        self.open(file.base).must_be_accepted(len(file.tensors))
+        self.tensor(file.base, index).must_be_accepted()
         if self.open(file).accepted:
             self.tensor(file, index).must_refuse()
 

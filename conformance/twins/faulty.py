@@ -12,11 +12,12 @@ from dataclasses import replace
 
 from cmfspec.contract.protocol import Opened, Reply
 from cmfspec.contract.reference import Parts
-from cmfspec.errors import Fault
+from cmfspec.errors import Fault, Refusal
 from cmfspec.format.checks import features_outside, run_checks
 from cmfspec.format.container import Container, Tensor
 from cmfspec.format.directory import Directory, parse_directory
 from cmfspec.format.hash64 import fmix64, hash64
+from cmfspec.format.header import strict_object
 from cmfspec.format.verify import Problem, verify
 from cmfspec.format.view import ADDRESSED, View
 from cmfspec.layout import (
@@ -192,10 +193,11 @@ def hashes_at_open(view: View) -> Faults:
 
 
 def replaces_what_is_no_utf8(view: View) -> Faults:
+    raw = bytes(view.part("header"))
     try:
-        view.header = json.loads(bytes(view.part("header")).decode("utf-8", "replace"))
-    except ValueError:
-        yield replace(no(view, "header"), kind="Parse")
+        view.header = strict_object(raw.decode("utf-8", "replace").encode(), "header", 0)
+    except Refusal as refused:
+        yield refused.fault
 
 
 # --- §8 ------------------------------------------------------------------------------------------------------------

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
+
+from cmfspec.codecs import CODECS
 from cmfspec.contract.reference import Parts
-from cmfspec.errors import Fault
+from cmfspec.errors import Fault, Refusal
 from cmfspec.format.checks import CHECKS, Check
-from cmfspec.format.container import Container
+from cmfspec.format.container import Container, Tensor
 from cmfspec.format.directory import Directory
 from cmfspec.format.verify import Problem, verify
 from cmfspec.format.view import View
+from cmfspec.layout import DTYPE_IDS
 
 Faults = Iterator[Fault]
 Find = Callable[[View], Faults]
@@ -74,3 +79,49 @@ def without_problems(wrong: Callable[[Container, Problem], bool]) -> Parts:
 
 def no(view: View, field: str) -> Fault:
     return Fault("Bounds", "", field, 0, str(view.size), "something else")
+
+
+Value = Callable[[Container, int], Any]
+Wrong = Callable[[bytes, tuple[int, ...], Any], Any]
+
+
+def decoding(dtype: str, wrong: Wrong, parts: Parts = Parts()) -> Parts:  # noqa: B008 - frozen
+    """A reader that makes something else of one encoding: of the payload, the shape and the right values."""
+
+    def values(opened: Container, index: int) -> Any:
+        tensor: Tensor = opened[index]
+        right = opened.values(index)
+        if tensor.dtype != DTYPE_IDS[dtype]:
+            return right
+        with np.errstate(all="ignore"):
+            return np.asarray(wrong(bytes(opened.raw(index)), tensor.shape, right.copy()), np.float32)
+
+    return replace(parts, values=values)
+
+
+def forgiving(*rules: str, parts: Parts = Parts()) -> Parts:  # noqa: B008 - frozen
+    """A reader that makes zeros of a payload that breaks one of these rules."""
+
+    def values(opened: Container, index: int) -> Any:
+        try:
+            return opened.values(index)
+        except Refusal as refused:
+            if refused.fault.rule not in rules:
+                raise
+            return np.zeros(1, np.float32)
+
+    return replace(parts, values=values)
+
+
+def shapeless(rule: str) -> Parts:
+    """A reader that opens and decodes an encoding in a shape that it can't have (`rule`)."""
+    parts = blind("record.layout", lambda fault: fault.rule == rule)
+
+    def values(opened: Container, index: int) -> Any:
+        tensor: Tensor = opened[index]
+        codec = CODECS.get(tensor.dtype)
+        if codec and codec.shape_fault(len(tensor.shape), tensor.shape[-1] if tensor.shape else 1):
+            return np.zeros(1, np.float32)
+        return opened.values(index)
+
+    return replace(parts, values=values)
