@@ -1,6 +1,8 @@
-"""`python -m golden.make cases`: draw the stored cases anew; `--check`: fail if they differ from what is stored.
+"""`python -m golden.make cases`: draw the stored cases anew; `interop`: choose the real files anew. `--check`: write nothing,
+and fail if what is stored is not what would be written.
 
-Law: what is committed is what this program writes. Rules come from the entry points that register them.
+Law: what is committed is what this program writes. Rules come from the entry points that register them, real files from
+the shared folder; where that is absent, `interop --check` holds the files to the SHA-256 that are stored with them.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import sys
 from pathlib import Path
 
 from cmfspec.contract.rule import CATALOGUE, load_catalogue
+from golden import interop
 from golden.cases import draw_cases, store
 from golden.dice import Dice
 
@@ -37,18 +40,37 @@ def differing(content: dict[str, str]) -> list[str]:
     return sorted(name for name in present.keys() | content.keys() if present.get(name) != content.get(name))
 
 
+def _cases(check: bool) -> tuple[str, list[str]]:
+    content = make_cases()
+    if not check:
+        write(content)
+    lines = sum(text.count("\n") for text in content.values())
+    return f"{lines} cases in {len(content)} files", differing(content)
+
+
+def _interop(check: bool) -> tuple[str, list[str]]:
+    if not interop.SOURCE.is_dir():
+        if not check or not interop.HOME.is_dir():
+            where = "the folder that real files come from" if not check else "the folder of real files"
+            raise SystemExit(f"{interop.HOME if check else interop.SOURCE} is not here: {where}")
+        return f"{len(interop.CHOSEN)} real files, held to the stored SHA-256", interop.damaged()
+    files = interop.wanted()
+    if not check:
+        interop.write(files)
+    return f"{len(interop.CHOSEN)} real files", interop.differing(files)
+
+
+MAKERS = {"cases": _cases, "interop": _interop}  # check -> (what there is, what is not as it should be)
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m golden.make", description=__doc__)
-    parser.add_argument("what", choices=["cases"])
+    parser.add_argument("what", choices=MAKERS)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if something would change")
     arguments = parser.parse_args()
-    content = make_cases()
-    if not arguments.check:
-        write(content)
-    wrong = differing(content)
-    lines = sum(text.count("\n") for text in content.values())
-    print(f"{lines} cases in {len(content)} files" + (f"; not as stored: {', '.join(wrong)}" if wrong else ""))
+    said, wrong = MAKERS[arguments.what](arguments.check)
+    print(said + (f"; not as stored: {', '.join(wrong)}" if wrong else ""))
     sys.exit(bool(wrong))
 
 

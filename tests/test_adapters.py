@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
-import pytest
 from click.testing import CliRunner
 
 from runner.cli import cli
+from tests.adapters import built
 
-ADAPTERS = Path(__file__).resolve().parent.parent / "runner" / "adapters"
 HERE = Path(sys.executable).parent
-
-
-@cache
-def C_READER() -> Path:  # noqa: N802 - a constant that has to be built first
-    """The C reader, built; skips where there is no C compiler."""
-    if not shutil.which("cc"):
-        pytest.skip("no C compiler")
-    subprocess.run(["make", "-s", "-C", str(ADAPTERS / "c")], check=True)
-    return ADAPTERS / "c" / "cmfreader"
 
 
 def judged(tmp_path: Path, *options: str) -> tuple[int, dict[str, object]]:
@@ -36,7 +23,7 @@ def judged(tmp_path: Path, *options: str) -> tuple[int, dict[str, object]]:
 
 def test_the_c_reader_is_conformant(tmp_path: Path) -> None:
     """Written from the text alone: where it and our reader agree, the case stands."""
-    code, footer = judged(tmp_path, "--impl", str(C_READER()))
+    code, footer = judged(tmp_path, "--impl", str(built("c")))
     assert code == 0
     assert footer["conformant"] is True
     assert footer["rules"]["not_applicable"] == 0  # type: ignore[index]
@@ -55,7 +42,7 @@ def test_the_c_reader_as_a_command_passes_what_a_command_can_be_asked(tmp_path: 
         "#!/bin/sh\n"
         "op=$1; file=$2; index=$3; out=$4\n"
         'printf \'{"id":1,"op":"%s","file":"%s","index":%s,"as":"f32","out":"%s"}\\n\' "$op" "$file" "${index:-0}" "$out" |\n'
-        f'"{C_READER()}" | grep -q -e \'"ok":{{\' -e \'"sound":true\' || exit 1\n'
+        f'"{built("c")}" | grep -q -e \'"ok":{{\' -e \'"sound":true\' || exit 1\n'
     )
     script.chmod(0o755)
     code, footer = judged(

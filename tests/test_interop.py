@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,46 +14,119 @@ import numpy as np
 import pytest
 
 import cmfspec
-from cmfspec.contract.compare import Q4TP_RELATIVE
-from cmfspec.contract.link import Link
-from cmfspec.contract.protocol import decode_line
-from cmfspec.errors import InvalidMagic, Parse
+from cmfspec.contract import compare
+from cmfspec.contract.protocol import Reply, decode_line
+from cmfspec.errors import REFUSALS
 from cmfspec.layout import DTYPE_NAMES
+from golden import interop, make
 from runner.driver import Process
+from tests.adapters import BUILDS, built
 from tests.shared import INTEROP, needs_interop
-from tests.test_adapters import C_READER
-
-pytestmark = needs_interop
-EXPECTED: dict[str, dict[str, Any]] = json.loads((INTEROP / "expected.json").read_text()) if INTEROP.is_dir() else {}
-REFUSED = {"rust/qwen2-q2tp.cmf": Parse, "broken/converter-died.cmf": InvalidMagic}
-GOOD = sorted(set(EXPECTED) - set(REFUSED))
 
 
-def right(name: str, dtype: str, row: dict[str, Any], raw: bytes, ladder: Any) -> bool:
-    """Whether these are the stored values: to the bit, and q4tp within its tolerance."""
-    if dtype != "q4tp":
-        return bool(hashlib.sha256(raw).hexdigest() == row["sha256"])
-    want, got = ladder[name].reshape(-1), np.frombuffer(raw, "<f4")
-    return bool(np.abs(got - want).max() <= Q4TP_RELATIVE * np.abs(want).max())
+@dataclass(frozen=True)
+class Material:
+    """Files, and what they should decode to. refused: those that a reader of this text refuses, with the kind."""
+
+    expected: dict[str, dict[str, Any]]
+    content: Callable[[str], bytes]
+    ladder: Callable[[], dict[str, Any]]
+    refused: dict[str, str]
 
 
-@pytest.fixture(scope="module")
-def ladder() -> Any:
-    """The values of the q4tp tensors."""
-    return np.load(INTEROP / "q4tp_values.npz")
+REFUSED = {chosen.name: chosen.refused for chosen in interop.CHOSEN if chosen.refused}
+GOLDEN = Material(interop.expected(), interop.content, cache(interop.ladder), REFUSED)
+MATERIAL = {"golden": GOLDEN}
+if INTEROP.is_dir():
+    ROWS = json.loads((INTEROP / "expected.json").read_text())
+    MATERIAL["shared"] = Material(
+        {name: row for name, row in ROWS.items() if name not in REFUSED},
+        lambda name: (INTEROP / name).read_bytes(),
+        cache(lambda: dict(np.load(INTEROP / "q4tp_values.npz"))),
+        REFUSED,
+    )
+GOOD = [pytest.param(m, name, id=f"{which}-{name}") for which, m in MATERIAL.items() for name in sorted(m.expected)]
+BAD = [pytest.param(m, name, id=f"{which}-{name}") for which, m in MATERIAL.items() for name in m.refused]
 
 
-def test_there_are_fifty_three_files() -> None:
-    """Nothing of the material is passed over."""
-    assert len(EXPECTED) == 53
-    assert {path.relative_to(INTEROP).as_posix() for path in INTEROP.rglob("*.cmf")} == {*EXPECTED, *REFUSED}
+@needs_interop
+def test_nothing_of_the_whole_material_is_passed_over() -> None:
+    """53 files with values, one of them refused, and a wreck."""
+    assert len(ROWS) == 53
+    assert {path.relative_to(INTEROP).as_posix() for path in INTEROP.rglob("*.cmf")} == {*ROWS, *REFUSED}
 
 
-@pytest.mark.parametrize("name", GOOD)
-def test_a_real_file_opens_verifies_and_decodes(name: str, ladder: Any) -> None:
+@needs_interop
+def test_what_is_stored_has_every_encoding_and_section_of_the_whole() -> None:
+    """The choice is small, and loses nothing but repetition."""
+
+    def seen(rows: dict[str, dict[str, Any]]) -> set[Any]:
+        dtypes = {tensor["dtype"] for row in rows.values() for tensor in row["tensors"].values()}
+        sections = {name for row in rows.values() for name, (off, _) in row["sections"].items() if off}
+        features = {row["required_features"] for row in rows.values()}
+        return dtypes | sections | features
+
+    assert seen(GOLDEN.expected) == seen(MATERIAL["shared"].expected)
+
+
+@needs_interop
+def test_what_is_stored_is_what_would_be_chosen_anew() -> None:
+    """Byte for byte the tool's."""
+    assert interop.differing(interop.wanted()) == []
+
+
+def test_what_is_stored_is_what_its_provenance_says_and_small() -> None:
+    """Neither changed nor missing nor unnamed, and it stays below 3 MB."""
+    assert interop.damaged() == []
+    assert sum(path.stat().st_size for path in interop.HOME.rglob("*") if path.is_file()) < 3_000_000
+
+
+@pytest.mark.parametrize("lies", ["rust/qwen2-q1.cmf", "broken/converter-died.cmf.xz", "rust/stray.cmf", "gone"])
+def test_a_changed_file_is_found_without_the_source(
+    lies: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By `python -m golden.make interop --check`."""
+    monkeypatch.setattr(interop, "HOME", tmp_path)
+    monkeypatch.setattr(interop, "SOURCE", tmp_path / "nowhere")
+    named = {name: {"sha256": hashlib.sha256(b"right").hexdigest()} for name in ("rust/qwen2-q1.cmf", "gone")}
+    (tmp_path / "PROVENANCE.json").write_text(json.dumps({"files": named}))
+    for name in ("rust/qwen2-q1.cmf", "gone"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"right")
+    monkeypatch.setattr("sys.argv", ["make", "interop", "--check"])
+    with pytest.raises(SystemExit) as left:
+        make.main()
+    assert left.value.code == 0
+    if lies == "gone":
+        (tmp_path / lies).unlink()
+    else:
+        (tmp_path / lies).parent.mkdir(exist_ok=True)
+        (tmp_path / lies).write_bytes(b"wrong")
+    with pytest.raises(SystemExit) as left:
+        make.main()
+    assert left.value.code == 1
+    assert lies in capsys.readouterr().out
+
+
+def stored(material: Material, key: str, row: dict[str, Any], decoded: Any) -> Any:
+    """The values of a tensor as they are stored: the SHA-256 can only say that `decoded` are they."""
+    if row["dtype"] == "q4tp":
+        return material.ladder()[key].reshape(-1)
+    assert hashlib.sha256(decoded.tobytes()).hexdigest() == row["sha256"], key
+    return decoded.reshape(-1)
+
+
+def unlike(dtype: str, got: Any, want: Any) -> int | None:
+    """Where the first value is that isn't the same."""
+    return compare.first_difference(got, want, compare.Q4TP_RELATIVE if dtype == "q4tp" else 0.0)
+
+
+@pytest.mark.parametrize(("material", "name"), GOOD)
+def test_a_real_file_opens_verifies_and_decodes(material: Material, name: str) -> None:
     """In our reader."""
-    opened = cmfspec.open(INTEROP / name)
-    want = EXPECTED[name]
+    content, want = material.content(name), material.expected[name]
+    opened = cmfspec.open(content)
+    assert len(content) == want["bytes"]
     assert opened.view.envelope["required_features"] == want["required_features"]
     assert {section: list(opened.view.span(section)) for section in want["sections"]} == want["sections"]
     assert list(cmfspec.verify(opened)) == []
@@ -59,50 +135,68 @@ def test_a_real_file_opens_verifies_and_decodes(name: str, ladder: Any) -> None:
         row = want["tensors"][tensor.name]
         got = [tensor.dtype_name, list(tensor.shape), tensor.nbytes, f"{tensor.hash:016x}"]
         assert got == [row["dtype"], row["shape"], row["nbytes"], row["hash"]]
-        raw = bytes(opened.raw(tensor.index)) if tensor.dtype_name == "u8" else opened.values(tensor.index).tobytes()
-        assert right(f"{name}:{tensor.name}", tensor.dtype_name, row, raw, ladder), tensor.name
+        if tensor.dtype_name == "u8":
+            assert hashlib.sha256(opened.raw(tensor.index)).hexdigest() == row["sha256"]
+            continue
+        values = opened.values(tensor.index)
+        wanted = stored(material, f"{name}:{tensor.name}", row, values)
+        assert unlike(row["dtype"], values.reshape(-1), wanted) is None, tensor.name
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_file_that_must_be_refused_is_refused_for_its_reason(name: str) -> None:
+@pytest.mark.parametrize(("material", "name"), BAD)
+def test_a_file_that_must_be_refused_is_refused_for_its_reason(material: Material, name: str) -> None:
     """An unknown dtype, and zeros where the envelope belongs."""
-    with pytest.raises(REFUSED[name]):
-        cmfspec.open(INTEROP / name)
+    content = material.content(name)
+    assert len(content) > 50_000
+    with pytest.raises(REFUSALS[material.refused[name]]):
+        cmfspec.open(content)
 
 
-@pytest.fixture(scope="module")
-def c_reader() -> Any:
-    """The C reader over the pipe."""
-    with Process([str(C_READER())]) as link:
+@pytest.fixture(scope="module", params=BUILDS)
+def reader(request: pytest.FixtureRequest) -> Iterator[Process]:
+    """Another reader over the pipe."""
+    with Process([str(built(request.param))]) as link:
         yield link
 
 
-@pytest.mark.parametrize("name", GOOD)
-def test_the_c_reader_says_the_same(name: str, c_reader: Link, ladder: Any) -> None:
-    """Every tensor of every file."""
-    path = str(INTEROP / name)
-    assert c_reader.ask("open", path).status == "ok"
-    assert c_reader.ask("verify", path).value.sound is True
-    out = c_reader.new_out()
-    c_reader.ask("tensors", path, out=out)
-    lines = [decode_line(line) for line in Path(out).read_bytes().splitlines()]
-    assert {line.name for line in lines} == set(EXPECTED[name]["tensors"])
+def answered(reader: Process, op: str, path: str, **members: Any) -> tuple[Reply, bytes]:
+    """The reply, which is `ok`, and what was written."""
+    out = reader.new_out()
+    reply = reader.ask(op, path, out=out, **members)
+    assert reply.status == "ok", (op, members, reply)
+    return reply, Path(out).read_bytes()
+
+
+@pytest.mark.parametrize(("material", "name"), GOOD)
+def test_an_adapter_says_the_same(material: Material, name: str, reader: Process) -> None:
+    """Every tensor of every file, of the dtypes that it declares."""
+    content, want = material.content(name), material.expected[name]["tensors"]
+    path = reader.place(content)
+    assert reader.ask("open", path).status == "ok"
+    assert reader.ask("verify", path).value.sound is True
+    lines = [decode_line(line) for line in answered(reader, "tensors", path)[1].splitlines()]
+    assert {line.name for line in lines} == set(want)
+    ours = cmfspec.open(content)
     for index, line in enumerate(lines):
-        row = EXPECTED[name]["tensors"][line.name]
-        assert [DTYPE_NAMES[line.dtype], line.shape, int(line.nbytes), line.hash] == [
-            row["dtype"], row["shape"], row["nbytes"], row["hash"],
-        ]  # fmt: skip
-        out = c_reader.new_out()
-        assert (
-            c_reader.ask("tensor", path, index=index, form="raw" if row["dtype"] == "u8" else "f32", out=out).status
-            == "ok"
-        )
-        assert right(f"{name}:{line.name}", row["dtype"], row, Path(out).read_bytes(), ladder), line.name
-    c_reader.settle()
+        row = want[line.name]
+        got = [DTYPE_NAMES[line.dtype], line.shape, int(line.nbytes), line.hash]
+        assert got == [row["dtype"], row["shape"], row["nbytes"], row["hash"]]
+        if row["dtype"] == "u8":
+            raw = answered(reader, "tensor", path, index=index, form="raw")[1]
+            assert hashlib.sha256(raw).hexdigest() == row["sha256"], line.name
+        elif line.dtype in reader.hello.dtypes:
+            values = np.frombuffer(answered(reader, "tensor", path, index=index, form="f32")[1], "<f4")
+            wanted = stored(material, f"{name}:{line.name}", row, ours.values(index))
+            assert values.shape == wanted.shape
+            assert unlike(row["dtype"], values, wanted) is None, line.name
+    reader.settle()
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_the_c_reader_refuses_for_the_same_reason(name: str, c_reader: Link) -> None:
-    """By the same name."""
-    reply = c_reader.ask("open", str(INTEROP / name))
-    assert (reply.status, reply.kind) == ("refused", REFUSED[name].kind)
+@pytest.mark.parametrize(("material", "name"), BAD)
+def test_an_adapter_refuses_for_the_same_reason(material: Material, name: str, reader: Process) -> None:
+    """By the same name; unless it declares to know more dtypes than the text."""
+    if "q2tp" in name and len(DTYPE_NAMES) in reader.hello.dtypes:
+        pytest.skip(f"{reader.hello.name} declares dtype {len(DTYPE_NAMES)}")
+    reply = reader.ask("open", reader.place(material.content(name)))
+    assert (reply.status, reply.kind) == ("refused", material.refused[name])
+    reader.settle()
