@@ -1,0 +1,1 @@
+"""Adapters that come with the suite, one in each folder."""
