@@ -1,14 +1,15 @@
 """What an encoding is (§3.1, §3.2): one frozen record, and the few helpers that every family shares.
 
 Law: `formula` is the text's own sentence in numpy, exact in float32, evaluated left to right. Every length and offset in a
-payload is checked before it is used; what is wrong there is a `Refusal`, never a value.
+payload is checked before it is used; what is wrong there is a `Refusal`, never a value. A formula works in the array that
+it returns, so that a tensor can be decoded where it is wanted, with no second copy of that size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -19,7 +20,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     F32 = NDArray[np.float32]
-    Formula = Callable[[memoryview, tuple[int, ...]], F32]
+
+
+class Formula(Protocol):
+    """(payload, shape, where the values go: a new array if None) -> those values."""
+
+    def __call__(self, payload: memoryview, shape: tuple[int, ...], out: F32 | None = None, /) -> F32:
+        """Raises Bounds or Parse."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +37,7 @@ class Codec:
     id, name: as §3.1 numbers and names them.
     nbytes: (n, rows, cols) -> payload size in bytes, from the element count and, for matrices, the shape; written with
         `+ - * // |` only, so that it takes arrays of uint64 too. None where the payload's length varies.
-    formula: (payload, shape) -> float32 of that shape. Raises Bounds or Parse.
+    formula: (payload, shape, out) -> float32 of that shape, `out` if that is given. Raises Bounds or Parse.
     matrix: exists for `[out, in]` only. multiple: `in` is a multiple of it.
     feature: the bit of `required_features` that a file with it sets (§1.1).
     weight: False for what is carried as bytes and decodes to no weight (`u8`, §12).
@@ -44,10 +52,16 @@ class Codec:
     feature: int | None = None
     weight: bool = True
 
-    def decode(self, payload: memoryview, shape: tuple[int, ...]) -> F32:
-        """The formula, silent about the infinities and NaNs that a scale may hold. Raises Bounds or Parse."""
+    def decode(self, payload: memoryview, shape: tuple[int, ...], out: F32 | None = None) -> F32:
+        """The formula, silent about the infinities and NaNs that a scale may hold.
+
+        out: the array to decode into and return: float32, of this shape, C-contiguous, writable. Raises ValueError for
+        another; Bounds or Parse, after which `out` may hold anything.
+        """
+        if out is not None and not _fits(out, shape):
+            raise ValueError(f"out: {_described(out)}, wanted a writable C-contiguous float32 array of {list(shape)}")
         with np.errstate(all="ignore"):
-            return self.formula(payload, shape)
+            return self.formula(payload, shape, out)
 
     def shape_fault(self, ndim: int, cols: int) -> str | None:
         """What the encoding wants of a shape that it can't have, in words; None if it can."""
@@ -56,6 +70,36 @@ class Codec:
         if self.multiple > 1 and cols % self.multiple:
             return f"columns in multiples of {self.multiple}"
         return None
+
+
+def _fits(out: F32, shape: tuple[int, ...]) -> bool:
+    same: bool = isinstance(out, np.ndarray) and out.dtype == np.float32 and out.shape == tuple(shape)
+    return same and out.flags.c_contiguous and out.flags.writeable
+
+
+def _described(out: object) -> str:
+    if not isinstance(out, np.ndarray):
+        return f"a {type(out).__name__}"
+    how = [
+        name
+        for name, is_so in (("read-only", not out.flags.writeable), ("strided", not out.flags.c_contiguous))
+        if is_so
+    ]
+    return " ".join((*how, f"{out.dtype} {list(out.shape)}"))
+
+
+def room(shape: tuple[int, ...], out: F32 | None) -> F32:
+    """Where the values go. To be asked for once the payload's length is known to be right: a shape alone proves nothing.
+
+    Raises Other for a shape of no elements whose other dimensions are more than an array can have."""
+    if out is not None:
+        return out
+    try:
+        return np.empty(shape, np.float32)
+    except ValueError:
+        if 0 not in shape:
+            raise
+    raise bad("DIR-017", "shape", 0, list(shape), "dimensions that an array can have", kind="Other")
 
 
 def bad(rule: str, field: str, offset: int, found: object, wanted: object, kind: str = "Bounds") -> Refusal:
@@ -79,9 +123,11 @@ def u8(payload: memoryview, offset: int, count: int) -> NDArray[np.uint8]:
     return np.frombuffer(payload, np.uint8, count, offset)
 
 
-def grouped(values: F32, scales: F32, shape: tuple[int, ...]) -> F32:
-    """`values` [groups, 32] times the scale of each group, in `shape`."""
-    return (values * scales.reshape(-1, 1)).reshape(shape)
+def grouped(weights: F32, scales: F32) -> F32:
+    """`weights`, each group of 32 multiplied in place by its scale."""
+    by_group = weights.reshape(-1, GROUP)
+    by_group *= scales.reshape(-1, 1)
+    return weights
 
 
 def ceil_div(a: Any, b: int) -> Any:

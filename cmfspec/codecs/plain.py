@@ -10,30 +10,38 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cmfspec.codecs.codec import Codec, bad, exact
+from cmfspec.codecs.codec import Codec, bad, exact, room
 from cmfspec.layout import DTYPE_IDS
 
 if TYPE_CHECKING:
     from cmfspec.codecs.codec import F32
 
 
-def _f32(payload: memoryview, shape: tuple[int, ...]) -> F32:
+def _f32(payload: memoryview, shape: tuple[int, ...], out: F32 | None = None) -> F32:
     exact("DT-001", payload, 4 * _count(shape))
-    return np.frombuffer(payload, "<f4").astype(np.float32).reshape(shape)
+    weights = room(shape, out)
+    weights[...] = np.frombuffer(payload, "<f4").reshape(shape)
+    return weights
 
 
-def _f16(payload: memoryview, shape: tuple[int, ...]) -> F32:
+def _f16(payload: memoryview, shape: tuple[int, ...], out: F32 | None = None) -> F32:
     exact("DT-002", payload, 2 * _count(shape))
-    return np.frombuffer(payload, "<f2").astype(np.float32).reshape(shape)
+    weights = room(shape, out)
+    weights[...] = np.frombuffer(payload, "<f2").reshape(shape)
+    return weights
 
 
-def _bf16(payload: memoryview, shape: tuple[int, ...]) -> F32:
+def _bf16(payload: memoryview, shape: tuple[int, ...], out: F32 | None = None) -> F32:
     """The upper half of a float32."""
     exact("DT-003", payload, 2 * _count(shape))
-    return (np.frombuffer(payload, "<u2").astype(np.uint32) << np.uint32(16)).view(np.float32).reshape(shape)
+    weights = room(shape, out)
+    bits = weights.view(np.uint32)
+    bits[...] = np.frombuffer(payload, "<u2").reshape(shape)
+    bits <<= np.uint32(16)
+    return weights
 
 
-def _no_weight(_: memoryview, __: tuple[int, ...]) -> F32:
+def _no_weight(_: memoryview, __: tuple[int, ...], ___: F32 | None = None) -> F32:
     raise bad("DT-004", "dtype", 0, "u8, raw bytes", "an encoding of weights", kind="Parse")
 
 

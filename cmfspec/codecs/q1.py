@@ -11,35 +11,37 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cmfspec.codecs.codec import Codec, bad, exact, f16, grouped, groups, u8
+from cmfspec.codecs.codec import Codec, bad, exact, f16, grouped, groups, room, u8
 from cmfspec.layout import DTYPE_IDS, GROUP
 
 if TYPE_CHECKING:
     from cmfspec.codecs.codec import F32
 
 Q1_TILE, Q1T_TILE = 6, 9
-DIGITS = 5  # in a byte: 3^5 = 243
-SIGNS = np.array([0, 1, -1], np.float32)
+POWERS = np.array([1, 3, 9, 27, 81], np.uint8)  # of the digits in a byte: 3^5 = 243
 
 
-def _tiles(payload: memoryview, shape: tuple[int, ...], rule: str) -> F32:
+def _tiles(payload: memoryview, shape: tuple[int, ...], rule: str, out: F32 | None) -> F32:
     count = shape[0] * groups(shape[1])
     if len(payload) < count * Q1_TILE:
         raise bad(rule, "payload", 0, f"{len(payload)} bytes", f"at least {count * Q1_TILE} bytes")
     tiles = u8(payload, 0, count * Q1_TILE).reshape(-1, Q1_TILE)
     scales = tiles[:, :2].copy().view("<f2").astype(np.float32)
-    bits = np.unpackbits(tiles[:, 2:], axis=1, bitorder="little").astype(np.float32)
-    return grouped(2 * bits - 1, scales, shape)
+    weights = room(shape, out)
+    weights.reshape(-1, GROUP)[...] = np.unpackbits(tiles[:, 2:], axis=1, bitorder="little")
+    weights *= np.float32(2)
+    weights -= np.float32(1)
+    return grouped(weights, scales)
 
 
-def _q1(payload: memoryview, shape: tuple[int, ...]) -> F32:
+def _q1(payload: memoryview, shape: tuple[int, ...], out: F32 | None = None) -> F32:
     exact("DIR-020", payload, shape[0] * groups(shape[1]) * Q1_TILE)
-    return _tiles(payload, shape, "DIR-020")
+    return _tiles(payload, shape, "DIR-020", out)
 
 
-def _q1s(payload: memoryview, shape: tuple[int, ...]) -> F32:
+def _q1s(payload: memoryview, shape: tuple[int, ...], out: F32 | None = None) -> F32:
     """Base, then `[u32 count]` and `count × { [u32 flat index][f16 value] }`."""
-    weights = _tiles(payload, shape, "Q-Q1S-003")
+    weights = _tiles(payload, shape, "Q-Q1S-003", out)
     at = shape[0] * groups(shape[1]) * Q1_TILE
     if len(payload) < at + 4:
         raise bad("Q-Q1S-003", "count", at, f"{len(payload) - at} bytes", "4 bytes")
@@ -56,7 +58,7 @@ def _q1s(payload: memoryview, shape: tuple[int, ...]) -> F32:
     return weights
 
 
-def _q1t(payload: memoryview, shape: tuple[int, ...]) -> F32:
+def _q1t(payload: memoryview, shape: tuple[int, ...], out: F32 | None = None) -> F32:
     """Base, then `[u32 row_ptr[rows+1]]` and `{ [u16 col][f16 value] }`."""
     rows, cols = shape
     base = rows * groups(cols) * Q1T_TILE
@@ -65,9 +67,15 @@ def _q1t(payload: memoryview, shape: tuple[int, ...]) -> F32:
         raise bad("Q-Q1T-010", "payload", 0, f"{len(payload)} bytes", f"at least {at} bytes")
     tiles = u8(payload, 0, base).reshape(-1, Q1T_TILE)
     scales = tiles[:, :2].copy().view("<f2").astype(np.float32)
-    digits = tiles[:, 2:, None] // 3 ** np.arange(DIGITS) % 3
-    digits = digits.reshape(len(tiles), -1)[:, :GROUP]
-    weights = np.where(digits == 0, np.float32(0), SIGNS[digits] * scales).reshape(shape)  # 0 is 0, whatever the scale
+    digits = tiles[:, 2:, None] // POWERS
+    digits %= np.uint8(3)
+    digits = digits.reshape(len(tiles), (Q1T_TILE - 2) * len(POWERS))[:, :GROUP]
+    weights = room(shape, out)
+    by_tile = weights.reshape(-1, GROUP)
+    by_tile[...] = digits
+    np.copyto(by_tile, np.float32(-1), where=digits == 2)
+    by_tile *= scales
+    np.copyto(by_tile, np.float32(0), where=digits == 0)  # 0 is 0, whatever the scale
     pointers = np.frombuffer(payload, "<u4", rows + 1, base).astype(np.int64)
     present = (len(payload) - at) // 4
     wrong = (pointers < np.concatenate(([0], pointers[:-1]))) | (pointers > present)

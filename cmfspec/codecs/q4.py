@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cmfspec.codecs.codec import Codec, ceil_div, exact, f16, grouped, groups, u8
+from cmfspec.codecs.codec import Codec, ceil_div, exact, f16, grouped, groups, room, u8
 from cmfspec.layout import DTYPE_IDS, GROUP
 
 if TYPE_CHECKING:
@@ -24,44 +24,51 @@ RUNGS = 32
 CODE_BITS = 5
 
 
-def _nibbles(packed: NDArray[np.uint8]) -> F32:
-    """[groups, 16] bytes to [groups, 32] of q − 8."""
-    both = np.stack((packed & 15, packed >> 4), axis=-1).reshape(-1, GROUP)
-    return both.astype(np.float32) - np.float32(8)
+def _nibbles(packed: NDArray[np.uint8], weights: F32) -> F32:
+    """`weights`, made q − 8 of [groups, 16] bytes."""
+    pairs = weights.reshape(-1, HALF, 2)
+    pairs[..., 0] = packed & 15
+    pairs[..., 1] = packed >> 4
+    pairs -= np.float32(8)
+    return weights
 
 
-def _q4_block(payload: memoryview, shape: tuple[int, ...]) -> F32:
+def _q4_block(payload: memoryview, shape: tuple[int, ...], out: F32 | None = None) -> F32:
     """Groups over the flattened tensor, zero-padded: `[u8 : ceil(n/32)·16][f16 : ceil(n/32)]`."""
     n = int(np.prod(shape, dtype=object)) if shape else 1
     count = ceil_div(n, GROUP)
     exact("DIR-020", payload, count * TILE)
-    weights = _nibbles(u8(payload, 0, count * HALF).reshape(-1, HALF)) * f16(payload, count * HALF, count)[:, None]
-    return weights.reshape(-1)[:n].reshape(shape)
+    weights = room(shape, out)
+    padded = weights if n == count * GROUP else room((count, GROUP), None)
+    grouped(_nibbles(u8(payload, 0, count * HALF).reshape(-1, HALF), padded), f16(payload, count * HALF, count))
+    if padded is not weights:
+        weights[...] = padded.reshape(-1)[:n].reshape(shape)
+    return weights
 
 
-def _q4_tiled(payload: memoryview, shape: tuple[int, ...]) -> F32:
+def _q4_tiled(payload: memoryview, shape: tuple[int, ...], out: F32 | None = None) -> F32:
     """Tiles of `[f16 scale][16B nibbles]`, row-major."""
     count = shape[0] * groups(shape[1])
     exact("DIR-020", payload, count * TILE)
     tiles = u8(payload, 0, count * TILE).reshape(-1, TILE)
     scales = tiles[:, :2].copy().view("<f2").astype(np.float32)
-    return grouped(_nibbles(tiles[:, 2:]), scales, shape)
+    return grouped(_nibbles(tiles[:, 2:], room(shape, out)), scales)
 
 
-def _q4tp(payload: memoryview, shape: tuple[int, ...]) -> F32:
+def _q4tp(payload: memoryview, shape: tuple[int, ...], out: F32 | None = None) -> F32:
     """`[nibbles][rows × (f16 lo, f16 step)][codes, 5 bits LSB-first, each row padded to a byte]`;
     scale = 2^(lo + code·step)."""
     rows, cols = shape
     per_row = groups(cols)
     stride = ceil_div(per_row * CODE_BITS, 8)
     exact("DIR-020", payload, _q4tp_size(rows * cols, rows, cols))
-    quants = _nibbles(u8(payload, 0, rows * per_row * HALF).reshape(-1, HALF))
+    weights = _nibbles(u8(payload, 0, rows * per_row * HALF).reshape(-1, HALF), room(shape, out))
     params = f16(payload, rows * per_row * HALF, 2 * rows).reshape(rows, 2)
     packed = u8(payload, rows * (per_row * HALF + 4), rows * stride).reshape(rows, stride)
     bits = np.unpackbits(packed, axis=1, bitorder="little")[:, : per_row * CODE_BITS].reshape(rows, per_row, CODE_BITS)
     codes = bits @ (1 << np.arange(CODE_BITS))
     scales = np.take_along_axis(_ladder(params), codes, axis=1)
-    return grouped(quants, scales, shape)
+    return grouped(weights, scales)
 
 
 def _ladder(params: F32) -> F32:

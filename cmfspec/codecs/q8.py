@@ -9,28 +9,32 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cmfspec.codecs.codec import Codec, exact, f16
+from cmfspec.codecs.codec import Codec, exact, f16, room
 from cmfspec.layout import DTYPE_IDS, QUANT_2F
 
 if TYPE_CHECKING:
     from cmfspec.codecs.codec import F32
 
 
-def _q8_row(payload: memoryview, shape: tuple[int, ...]) -> F32:
+def _q8_row(payload: memoryview, shape: tuple[int, ...], out: F32 | None = None) -> F32:
     """`[int8 : out·in][f16 : out]`."""
     rows, cols = shape
     exact("DIR-020", payload, rows * cols + 2 * rows)
-    quants = np.frombuffer(payload, np.int8, rows * cols).reshape(shape).astype(np.float32)
-    return quants * f16(payload, rows * cols, rows)[:, None]
+    weights = room(shape, out)
+    weights[...] = np.frombuffer(payload, np.int8, rows * cols).reshape(shape)
+    weights *= f16(payload, rows * cols, rows)[:, None]
+    return weights
 
 
-def _q8_2f(payload: memoryview, shape: tuple[int, ...]) -> F32:
+def _q8_2f(payload: memoryview, shape: tuple[int, ...], out: F32 | None = None) -> F32:
     """`[int8][f16 row-scale][f16 col-field]`."""
     rows, cols = shape
     exact("DIR-020", payload, rows * cols + 2 * rows + 2 * cols)
-    quants = np.frombuffer(payload, np.int8, rows * cols).reshape(shape).astype(np.float32)
-    row, col = f16(payload, rows * cols, rows), f16(payload, rows * cols + 2 * rows, cols)
-    return quants * row[:, None] * col
+    weights = room(shape, out)
+    weights[...] = np.frombuffer(payload, np.int8, rows * cols).reshape(shape)
+    weights *= f16(payload, rows * cols, rows)[:, None]
+    weights *= f16(payload, rows * cols + 2 * rows, cols)
+    return weights
 
 
 CODECS = (

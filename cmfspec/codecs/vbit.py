@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cmfspec.codecs.codec import Codec, bad, exact, f16, grouped, groups, u8
+from cmfspec.codecs.codec import Codec, bad, exact, f16, grouped, groups, room, u8
 from cmfspec.layout import DTYPE_IDS, GROUP, QUANT_2F
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ def _widths(payload: memoryview, rows: int, cols: int, table: int) -> NDArray[np
     return widths
 
 
-def _unpack(payload: memoryview, shape: tuple[int, ...], table: int) -> F32:
+def _unpack(payload: memoryview, shape: tuple[int, ...], table: int, out: F32 | None) -> F32:
     rows, cols = shape
     widths = _widths(payload, rows, cols, table)
     scales = f16(payload, rows, rows * groups(cols))
-    weights = np.empty((rows, cols), np.float32)
+    weights = room(shape, out)
     start = rows + 2 * rows * groups(cols) + table
     for row in range(rows):
         width = int(widths[row])
@@ -47,14 +47,14 @@ def _unpack(payload: memoryview, shape: tuple[int, ...], table: int) -> F32:
         codes = np.unpackbits(u8(payload, start, size)).reshape(cols, width) @ (1 << np.arange(width)[::-1])
         weights[row] = codes - (2 ** (width - 1) - 1)
         start += size
-    return grouped(weights.reshape(-1, GROUP), scales, shape)
+    return grouped(weights, scales)
 
 
-def _vbit(payload: memoryview, shape: tuple[int, ...]) -> F32:
-    return _unpack(payload, shape, 0)
+def _vbit(payload: memoryview, shape: tuple[int, ...], out: F32 | None = None) -> F32:
+    return _unpack(payload, shape, 0, out)
 
 
-def _vbit_ro(payload: memoryview, shape: tuple[int, ...]) -> F32:
+def _vbit_ro(payload: memoryview, shape: tuple[int, ...], out: F32 | None = None) -> F32:
     """The offsets count from the first packed byte, and must say what the widths say."""
     rows, cols = shape
     table = 4 * (rows + 1)
@@ -66,7 +66,7 @@ def _vbit_ro(payload: memoryview, shape: tuple[int, ...]) -> F32:
     if wrong.any():
         row = int(wrong.argmax())
         raise bad("Q-VBITRO-002", f"offsets[{row}]", at + 4 * row, offsets[row], wanted[row])
-    return _unpack(payload, shape, table)
+    return _unpack(payload, shape, table, out)
 
 
 CODECS = (

@@ -97,8 +97,8 @@ class Container(Sequence[Tensor]):
         start = self.view.span("data")[0] + tensor.off
         return self.view.buffer[start : start + tensor.nbytes]
 
-    def values(self, index: int) -> NDArray[np.float32]:
-        """The decoded weights (§3.2), float32 of the tensor's shape.
+    def values(self, index: int, out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+        """The decoded weights (§3.2), float32 of the tensor's shape; in `out` if given (see `Codec.decode`).
 
         Raises Parse for an encoding without weights (mix8_4, u8, q4_col), Bounds or Parse for a payload that lies.
         """
@@ -110,7 +110,7 @@ class Container(Sequence[Tensor]):
             found = f"{tensor.dtype}, {tensor.dtype_name}, reserved"
             raise refusal(Fault("Parse", "DT-004", f"dir[{tensor.index}].dtype", at, found, "an encoding of weights"))
         try:
-            return codec.decode(self.raw(index), tensor.shape)
+            return codec.decode(self.raw(index), tensor.shape, out)
         except Refusal as error:
             fault = error.fault
             field = f"tensor[{tensor.index}].{fault.field}"
