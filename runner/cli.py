@@ -179,6 +179,21 @@ def inspect(file: str, as_json: bool) -> None:
 
 
 @cli.command()
+@click.argument("file", type=click.Path(dir_okay=False))
+@click.argument("name", required=False)
+@click.option(
+    "--index", type=int, metavar="I", help="The tensor's place in the directory, from 0, in place of its name."
+)
+@click.option("-o", "--out", required=True, metavar="FILE", help="Where to write, - for stdout.")
+@click.option("--raw", is_flag=True, help="Write the payload's bytes as they lie in the file.")
+def tensor(**options: Any) -> None:
+    """Decode one tensor into a .npy: float32 of its shape (u8: its bytes). 0 written, 1 refused."""
+    from runner.tensorcmd import tensor_command
+
+    sys.exit(tensor_command(**options))
+
+
+@cli.command()
 @click.option("--area", metavar="AREA", help="Only this area (ENV, FEAT, VAL, …).")
 @json_flag
 def rules(area: str | None, as_json: bool) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 import cmfspec
-from cmfspec.errors import Refusal
+from cmfspec.errors import Fault, Refusal
 from cmfspec.format.container import Container, read
 from cmfspec.format.verify import unprotected
 from cmfspec.layout import DTYPE_NAMES, FEATURE_NAMES, SECTIONS
@@ -31,8 +32,8 @@ def _print_json(value: Any) -> None:
     print()
 
 
-def _refused(file: str, as_json: bool) -> int:
-    """Say every fault of a file that can't be opened."""
+def refused(file: str, as_json: bool) -> int:
+    """Say every fault of a file that can't be opened; the exit code."""
     try:
         found = list(cmfspec.faults(read(file)))
     except Refusal as refusal:
@@ -40,13 +41,18 @@ def _refused(file: str, as_json: bool) -> int:
     if as_json:
         _print_json({"file": file, "status": "refused", "faults": [asdict(fault) for fault in found]})
     else:
-        print(f"{file}: refused")
-        for fault in found[:20]:
-            print(f"  {safe(str(fault))}")
-        if len(found) > 20:
-            print(f"  and {len(found) - 20} more")
-        print(f"`cmfspec explain {found[0].rule}` says what the spec wants")
+        show_faults(file, found)
     return EXIT_FAILED
+
+
+def show_faults(file: str, found: Sequence[Fault]) -> None:
+    """Say for people why a file is refused; the first twenty faults of it."""
+    print(f"{file}: refused")
+    for fault in found[:20]:
+        print(f"  {safe(str(fault))}")
+    if len(found) > 20:
+        print(f"  and {len(found) - 20} more")
+    print(f"`cmfspec explain {found[0].rule}` says what the spec wants")
 
 
 def verify_command(file: str, as_json: bool) -> int:
@@ -54,7 +60,7 @@ def verify_command(file: str, as_json: bool) -> int:
     try:
         opened = cmfspec.open(file)
     except Refusal:
-        return _refused(file, as_json)
+        return refused(file, as_json)
     problems = list(cmfspec.verify(opened))
     bare = unprotected(opened)
     if as_json:
@@ -75,7 +81,7 @@ def inspect_command(file: str, as_json: bool) -> int:
     try:
         opened = cmfspec.open(file)
     except Refusal:
-        return _refused(file, as_json)
+        return refused(file, as_json)
     if as_json:
         _print_json({"file": file, **_described(opened)})
     else:
