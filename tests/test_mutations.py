@@ -71,7 +71,8 @@ def rearranged(values: np.ndarray) -> Iterator[np.ndarray]:  # type: ignore[type
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_tensor_of_a_recipe_is_the_same_after_a_permutation(name: str) -> None:
-    """A reader that mixes up elements, groups or rows must be seen to."""
+    """A reader that mixes up elements, groups or rows must be seen to; tests on blocks of zeros passed a permuted layout for
+    months (paiml/aprender#1656)."""
     for entry in File(name).tensors:
         codec = CODECS[entry.dtype]
         if not entry.payload:

@@ -1,0 +1,74 @@
+"""What is said of somebody's reader was seen, and can be seen again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import cmfspec
+from cmfspec.contract.outcome import Outcome, Resource
+from cmfspec.contract.rule import CATALOGUE, GRADED, load_catalogue
+from runner.driver import Limits, Process
+from runner.findings import CRASHES, DOCS, FILES, LARGEST, PAGE, REPLAYS, failures, page, read
+from tests.adapters import built
+
+load_catalogue()
+REPLAYED: list[dict[str, Any]] = json.loads((DOCS / REPLAYS).read_text("ascii"))
+
+
+def test_the_page_is_what_the_stored_run_makes() -> None:
+    """`python -m runner.findings` writes it anew."""
+    assert (DOCS / PAGE).read_text("utf-8") == page(DOCS)
+
+
+def test_the_run_is_whole_and_finds_what_the_page_is_for() -> None:
+    """At least ten graded rules, and a crash inside `open`."""
+    lines = read(DOCS)
+    assert lines[0]["type"] == "header"
+    assert lines[-1]["complete"] is True
+    failed = {identity for identity in failures(lines) if CATALOGUE[identity].tier in GRADED}
+    assert len(failed) >= 10
+    assert failed <= {case["case"].split("/")[0] for case in REPLAYED}, "a finding without a file"
+    assert [case for case in REPLAYED if case["status"] in (None, "error") and case["asked"]["op"] == "open"]
+
+
+@pytest.mark.parametrize("case", REPLAYED, ids=lambda case: case["case"])
+def test_a_file_is_small_and_our_reader_survives_it(case: dict[str, Any]) -> None:
+    """It is accepted or refused."""
+    content = (DOCS / FILES / case["file"]).read_bytes()
+    assert len(content) <= LARGEST
+    try:
+        cmfspec.open(content)
+    except cmfspec.Refusal:
+        assert list(cmfspec.faults(content))
+
+
+@pytest.mark.parametrize("case", REPLAYED, ids=lambda case: case["case"])
+def test_the_reader_still_does_what_the_page_says(case: dict[str, Any]) -> None:
+    """The same file, asked the same."""
+    content = (DOCS / FILES / case["file"]).read_bytes()
+    process = Process([str(built("rust"))], Limits())
+    try:
+        members = {"form": case["asked"]["as"], "out": process.new_out()} if "as" in case["asked"] else {}
+        if "index" in case["asked"]:
+            members["index"] = case["asked"]["index"]
+        try:
+            reply = process.ask(case["asked"]["op"], process.place(content), **members)
+        except Outcome as outcome:
+            assert case["status"] is None
+            assert isinstance(outcome, Resource) or outcome.name in CRASHES
+        else:
+            assert reply.status == case["status"]
+            assert getattr(reply.value, "sound", None) == case.get("sound")
+    finally:
+        process.close()
+
+
+def test_a_page_of_an_unfinished_run_is_not_made(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """A stream without its last line is no stored run."""
+    lines = (DOCS / "findings.jsonl").read_text("ascii").splitlines(keepends=True)
+    (tmp_path / "findings.jsonl").write_text("".join(lines[:-1]), "ascii")
+    with pytest.raises(ValueError, match="no last line"):
+        page(tmp_path)
