@@ -16,7 +16,8 @@ from cmfspec.contract.link import Link
 from cmfspec.contract.rule import Rule
 from golden.cases import Case
 from runner.judge import Judge, Verdict
-from runner.reproducer import smallest, write
+from runner.reproducer import home_of, smallest, write
+from runner.sequence import again
 
 NewLink = Callable[[], Link]
 Heard = Callable[[Verdict], None]
@@ -82,7 +83,7 @@ class Campaign:
         with self._lock:
             first = key not in self._shrunk
             self._shrunk.add(key)
-        rerun = self.rerun.replace("{case}", verdict.case.id)
+        rerun = again(self.rerun, verdict.case, verdict.after, str(home_of(verdict, self.folder)))
         case, evidence = verdict.case, verdict.evidence
         if first:
             case, evidence = smallest(verdict, judge.link)

@@ -117,6 +117,7 @@ def main() -> None:
     "-j", "--jobs", type=click.IntRange(min=1), help="Workers, each with its own process (default: one a core)."
 )
 @click.option("--cap", type=click.IntRange(min=0), help="At most this many cases of a rule (--argv: 12; 0 for all).")
+@click.option("--sequence", metavar="FILE", help="Ask the cases that FILE names, in its order, in one process.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the soak profile.")
 @click.option(
     "--examples",

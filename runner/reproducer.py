@@ -17,6 +17,7 @@ from fuzz.minimize import SLOW_SECONDS, SLOW_TRIALS, TRIALS, minimize
 from golden.cases import Case, case_of
 from golden.files import File
 from runner.judge import Verdict, ask
+from runner.sequence import FILE, text
 
 SLOW = ("CRASH", "TIMEOUT", "RESOURCE")
 UNSHRINKABLE = ("FLAKY", "STATE_LEAK")  # one file alone does not show them
@@ -25,9 +26,14 @@ LARGEST = 16 * 2**20  # bytes of a file that is copied; a larger one is describe
 _NO_PATH = re.compile(r"[^A-Za-z0-9._-]+")
 
 
+def home_of(verdict: Verdict, folder: Path) -> Path:
+    """Where the reproducer of a verdict lies."""
+    return folder / _NO_PATH.sub("-", verdict.case.id)
+
+
 def write(verdict: Verdict, case: Case, evidence: Asked, folder: Path, rerun: str) -> str:
     """Write the folder of a failing verdict and return its path. case, evidence: as small as they could be made."""
-    home = folder / _NO_PATH.sub("-", verdict.case.id)
+    home = home_of(verdict, folder)
     home.mkdir(parents=True, exist_ok=True)
     if len(evidence.content) <= LARGEST:
         (home / "file.cmf").write_bytes(evidence.content)
@@ -36,6 +42,8 @@ def write(verdict: Verdict, case: Case, evidence: Asked, folder: Path, rerun: st
         (home / "reply.json").write_text(evidence.exchange[1] + "\n", "utf-8")
     if verdict.stderr:
         (home / "stderr.txt").write_text(verdict.stderr, "utf-8", errors="replace")
+    if verdict.after:
+        (home / FILE).write_text(text((*verdict.after, verdict.case)), "ascii")
     described = {"case": verdict.case.id, "args": json.loads(case.args), "hole": evidence.hole}
     (home / "case.json").write_text(json.dumps(described, ensure_ascii=False, indent=1) + "\n", "utf-8")
     (home / "README.md").write_text(_note(verdict, rerun), "utf-8")
@@ -96,7 +104,13 @@ def _note(verdict: Verdict, rerun: str) -> str:
 - ruling: {norm.ruling}
 
 `file.cmf` is the smallest file found that shows it; `request.json` and `reply.json` are the question about it and the answer;
-`case.json` is the case. Again:
+`case.json` is the case.{_before(verdict)} Again:
 
     {rerun}
 """
+
+
+def _before(verdict: Verdict) -> str:
+    if not verdict.after:
+        return ""
+    return f" `{FILE}` names the cases that must go before it in the same process, and the case itself, in order."

@@ -32,7 +32,7 @@ from runner.driver import CannotStart, Command, Limits, Process
 from runner.exits import EXIT_BROKEN, EXIT_FAILED
 from runner.judge import Verdict
 from runner.preflight import Step, preflight
-from runner.select import select
+from runner.select import in_order, select
 from runner.soak import soak
 from runner.stream import Stream, case_line, footer, header
 from runner.terminal import safe
@@ -101,6 +101,7 @@ def run_command(
     tiers: tuple[str, ...],
     jobs: int | None,
     cap: int | None,
+    sequence: str | None,
     seed: int,
     examples: int,
     json_file: str | None,
@@ -116,6 +117,8 @@ def run_command(
     load_catalogue()
     cap = (ARGV_CAP if target.spawns else None) if cap is None else cap or None
     selection = select(profile, pattern, tuple(tier.upper() for tier in tiers), cap)
+    if sequence:
+        selection, jobs = in_order(sequence, selection), 1
     remarks = Console(stderr=True, highlight=False)
     if not selection.cases:
         remarks.print(
@@ -166,7 +169,7 @@ def run_command(
         order = {identity: place for place, identity in enumerate(CATALOGUE)}
         verdicts.sort(key=lambda verdict: order[verdict.rule.id])
         summary.show(results, verdicts, end, rerun, observations=observations)
-        return EXIT_FAILED if end["failed_rules"] else 0
+        return EXIT_FAILED if end["failed_rules"] or not end["judged"] else 0
     except CannotStart as error:
         remarks.print(f"[bold red]cannot run[/] {target.name}: {error}", markup=True)
         return EXIT_BROKEN

@@ -6,11 +6,14 @@ Law: a selection that leaves something out says so (`complete`), because a run c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+
+import click
 
 from cmfspec.contract.rule import CATALOGUE, Rule
 from golden.cases import Case, stored
+from runner.sequence import BadSequence, read
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,16 @@ def select(
         left_out = left_out or len(kept) < len(cases)
         found += [(rule, case) for case in kept]
     return Selection(profile, tuple(found), not left_out, pattern, tuple(tiers), cap)
+
+
+def in_order(path: str, selection: Selection) -> Selection:
+    """The cases that a sequence file names, in its order, in place of the selected ones. Raises click.UsageError."""
+    if selection.pattern or selection.tiers or selection.profile == "soak":
+        raise click.UsageError("--sequence names every case that is asked; -k, --tier and --profile soak have no say")
+    try:
+        return replace(selection, cases=read(path), complete=False)
+    except BadSequence as error:
+        raise click.UsageError(f"--sequence {error}") from None
 
 
 def matches(pattern: str, rule: Rule, case: Case) -> bool:

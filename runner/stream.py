@@ -103,6 +103,7 @@ def case_line(verdict: Verdict) -> dict[str, Any]:
         "got": verdict.got,
         "seconds": round(verdict.seconds, 6),
         "reproducer": verdict.reproducer,
+        **({"after": [case.id for case in verdict.after]} if verdict.after else {}),
         **({"stderr": verdict.stderr[-4000:]} if verdict.stderr and verdict.failed else {}),
     }
 
@@ -144,6 +145,7 @@ def footer(selection: Selection, verdicts: Iterable[Verdict], stopped: str = "")
     return {
         "type": "footer",
         "complete": complete,
+        "judged": judged or bool(failed),
         "conformant": False if stopped and not counts else conformant,
         "stopped": stopped,
         "rules": {state: rules.get(state, 0) for state in RULE_STATES},

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from cmfspec.contract.rule import CATALOGUE, GRADED, norms, status
 from runner.judge import Verdict
+from runner.sequence import again
 from runner.stream import rule_state
 from runner.terminal import safe
 
@@ -102,7 +103,9 @@ def _failure(console: Console, identity: str, found: Sequence[Verdict], asked: i
             console.print(f"    stderr   {escape(safe(last[0][:160]))}", soft_wrap=True)
         if verdict.reproducer:
             console.print(f"    file     {escape(verdict.reproducer)}/file.cmf", soft_wrap=True)
-        console.print(f"    again    {escape(rerun.replace('{case}', verdict.case.id))}", soft_wrap=True)
+        console.print(
+            f"    again    {escape(again(rerun, verdict.case, verdict.after, verdict.reproducer))}", soft_wrap=True
+        )
     if len(found) > len(shown):
         console.print(f"  [dim]and {len(found) - len(shown)} more[/]")
 
@@ -113,7 +116,9 @@ def _closing(footer: Mapping[str, Any]) -> str:
     lines = [
         f"\n{cases} cases of {cases and sum(v for k, v in rules.items() if k not in ('untested', 'not_run'))} rules: {text}"
     ]
-    if footer["conformant"]:
+    if not footer["judged"]:
+        lines.append("[bold red]nothing was judged[/]: no graded rule applied, and that is not a success")
+    elif footer["conformant"]:
         lines.append("[bold green]conformant[/]: no graded rule failed")
     elif footer["conformant"] is False:
         lines.append(f"[bold red]not conformant[/]: {len(footer['failed_rules'])} graded rules failed")
