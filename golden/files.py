@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
-from cmfspec.format.build import Blueprint, Edit, Entry, canonical, from_json, grown, render, rewritten, to_json
+from cmfspec.format.build import Blueprint, Edit, Entry, canonical, from_json, grown, lay, rewritten, seal, seals, to_json
 from cmfspec.layout import ENVELOPE_AT, SECTIONS
 from golden.recipes import recipe
 
@@ -46,7 +46,14 @@ class File:
 
     def content(self) -> bytes:
         """The bytes of the file."""
-        return _rendered(canonical(self.to_json()))
+        return self._content
+
+    @cached_property
+    def _content(self) -> bytes:
+        """Most edits are made to the finished file: what they are made to is laid out once."""
+        early = [edit for edit in self.edits if not seals(edit[0])]
+        late = [edit for edit in self.edits if seals(edit[0])]
+        return seal(_laid(self.recipe, canonical(early) if early else "[]"), late)
 
     @property
     def tensors(self) -> tuple[Entry, ...]:
@@ -121,7 +128,6 @@ def _parsed(text: str) -> Blueprint:
     return from_json(json.loads(text))
 
 
-@lru_cache(maxsize=512)
-def _rendered(text: str) -> bytes:
-    file = File.from_json(json.loads(text))
-    return render(file.blueprint, file.edits)
+@lru_cache(maxsize=4096)  # a whole `certify`, for a run is often the second of two
+def _laid(recipe: str, edits: str) -> bytes:
+    return lay(File(recipe).blueprint, json.loads(edits))

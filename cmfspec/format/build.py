@@ -23,10 +23,11 @@ of the envelope, as `{"eof": k}`: the section begins, or ends, k bytes past the 
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 from cmfspec.codecs import CODECS
 from cmfspec.format.hash64 import hash64
@@ -50,6 +51,7 @@ from cmfspec.layout import (
     TENSOR_ALIGN,
     TENSOR_DIR,
     VERSION,
+    Field,
     align,
 )
 
@@ -107,6 +109,17 @@ def canonical(node: Any) -> str:
 
 def render(blueprint: Blueprint, edits: Sequence[Edit] = ()) -> bytes:
     """The file. Raises KeyError, IndexError or ValueError for an edit that finds nothing to edit."""
+    last = [edit for edit in edits if seals(edit[0])]
+    return seal(lay(blueprint, [edit for edit in edits if not seals(edit[0])]), last)
+
+
+def seals(path: str) -> bool:
+    """Whether an edit is made to the finished file: a lie of the envelope, or damage."""
+    return path in _DAMAGE or path.startswith("envelope.")
+
+
+def lay(blueprint: Blueprint, edits: Sequence[Edit] = ()) -> bytes:
+    """The file before it is sealed: with every edit but those. Raises as `render`."""
     plan = _Plan(edits)
     blueprint = replace(blueprint, tensors=_rewritten(blueprint.tensors, plan))
     sections = {name: plan.bytes_of(name, getattr(blueprint, name)) for name in OPTIONAL}
@@ -118,9 +131,17 @@ def render(blueprint: Blueprint, edits: Sequence[Edit] = ()) -> bytes:
     growth = plan.take("grow")
     if growth:
         content = _grow(content, grown(blueprint, growth), offsets, plan)
+    plan.must_be_done()
+    return content
+
+
+def seal(content: bytes, edits: Sequence[Edit]) -> bytes:
+    """The file with the edits that `seals` names. Raises as `render`."""
+    if not edits:
+        return content
+    plan = _Plan(edits)
     content = _seal(content, plan)
-    if plan.left:
-        raise KeyError(f"edits that found nothing to edit: {sorted(plan.left)}")
+    plan.must_be_done()
     return content
 
 
@@ -156,6 +177,11 @@ class _Plan:
         self.left = {path: value for path, value in edits if path not in _DAMAGE}
         self.damage = [(path, value) for path, value in edits if path in _DAMAGE]
 
+    def must_be_done(self) -> None:
+        """Raises KeyError for an edit that no step has taken."""
+        if self.left:
+            raise KeyError(f"edits that found nothing to edit: {sorted(self.left)}")
+
     def take(self, path: str, default: Any = None) -> Any:
         return self.left.pop(path, default)
 
@@ -188,7 +214,7 @@ class _Plan:
 def _header(blueprint: Blueprint, plan: _Plan, sections: Mapping[str, bytes]) -> bytes:
     raw = plan.take("header.raw")
     header = json.loads(json.dumps(blueprint.header))
-    hashes = {name: f"{hash64(sections[name]):0{HASH_DIGITS}x}" for name in OPTIONAL if sections[name]}
+    hashes = {name: f"{_hashed(sections[name]):0{HASH_DIGITS}x}" for name in OPTIONAL if sections[name]}
     if hashes and "section_hashes" not in header:
         header["section_hashes"] = hashes
     for path, value in plan.starting("header."):
@@ -219,14 +245,15 @@ def _directory(tensors: Sequence[Entry], offsets: Sequence[int], plan: _Plan) ->
     gap = _junk(plan.take("dir.gap", 0))
     pool_off = DIR_HEAD_SIZE + RECORD_SIZE * len(tensors) + len(gap)
     right = {"count": len(tensors), "pool_off": pool_off}
-    out = bytearray(_packed(DIR_HEAD, right, partial(_numbered, plan, "dir")))
+    edited = any(path.startswith("dir") for path in plan.left)
+    out = bytearray(_packed(_HEAD, right, partial(_numbered, plan, "dir") if edited else None))
     at = 0
     for i, (tensor, off, name) in enumerate(zip(tensors, offsets, names, strict=True)):
         shape = (*tensor.shape, *[0] * MAX_NDIM)[:MAX_NDIM]
         values = {"name_off": at, "name_len": len(name), "dtype": tensor.dtype, "ndim": len(tensor.shape), "off": off}
-        values |= {"nbytes": len(tensor.payload), "hash": hash64(tensor.payload)}
+        values |= {"nbytes": len(tensor.payload), "hash": _hashed(tensor.payload)}
         values |= {f"shape{axis}": dim for axis, dim in enumerate(shape)}
-        out += _packed(RECORD, values, partial(_numbered, plan, f"dir[{i}]"))
+        out += _packed(_RECORD, values, partial(_numbered, plan, f"dir[{i}]") if edited else None)
         at += len(name)
     return bytes(out) + gap + b"".join(names)
 
@@ -235,8 +262,32 @@ def _numbered(plan: _Plan, prefix: str, name: str, right: int) -> int:
     return plan.number(f"{prefix}.{name}", right)
 
 
-def _packed(fields: Sequence[Any], values: Mapping[str, int], edited: Callable[[str, int], int]) -> bytes:
-    return b"".join((edited(f.name, values[f.name]) % 2 ** (8 * f.width)).to_bytes(f.width, "little") for f in fields)
+class _Packing(NamedTuple):
+    """A fixed layout, ready to be packed. limits: the greatest value of each field."""
+
+    names: tuple[str, ...]
+    struct: struct.Struct
+    limits: tuple[int, ...]
+
+    @staticmethod
+    def of(fields: Sequence[Field]) -> _Packing:
+        form = "<" + "".join({1: "B", 2: "H", 4: "I", 8: "Q"}[field.width] for field in fields)
+        limits = tuple(2 ** (8 * field.width) - 1 for field in fields)
+        return _Packing(tuple(field.name for field in fields), struct.Struct(form), limits)
+
+
+_ENVELOPE, _HEAD, _RECORD = map(_Packing.of, (ENVELOPE, DIR_HEAD, RECORD))
+
+
+def _packed(packing: _Packing, values: Mapping[str, int], edited: Callable[[str, int], int] | None = None) -> bytes:
+    """edited: what the edits make of a field; None where there are none."""
+    found = [values[name] if edited is None else edited(name, values[name]) for name in packing.names]
+    return packing.struct.pack(*[value & limit for value, limit in zip(found, packing.limits, strict=True)])
+
+
+@lru_cache(maxsize=4096)
+def _hashed(payload: bytes) -> int:
+    return hash64(payload)
 
 
 def _features(blueprint: Blueprint, sections: Mapping[str, bytes]) -> int:
@@ -269,7 +320,7 @@ def _place(sections: Mapping[str, bytes], plan: _Plan, features: int) -> bytes:
     hashed = plan.take("hashes", True)
     for name in ("header", "dir"):
         values[f"{name}_hash"] = hash64(sections[name]) if hashed else 0
-    out[:ENVELOPE_SIZE] = _packed(ENVELOPE, values, lambda _, value: value)
+    out[:ENVELOPE_SIZE] = _packed(_ENVELOPE, values)
     return bytes(out)
 
 
@@ -290,7 +341,7 @@ def _grow(content: bytes, whole: Blueprint, old: Sequence[int], plan: _Plan) -> 
         envelope |= {f"{name}_off": len(out), f"{name}_len": len(raw), f"{name}_hash": hash64(raw)}
         out += raw
     envelope["required_features"] |= _features(whole, sections)
-    out[:ENVELOPE_SIZE] = _packed(ENVELOPE, envelope, lambda _, value: value)
+    out[:ENVELOPE_SIZE] = _packed(_ENVELOPE, envelope)
     return bytes(out)
 
 
@@ -307,7 +358,9 @@ def _seal(content: bytes, plan: _Plan) -> bytes:
             return int(size + given["eof"] - (right[f"{section}_off"] if end == "len" else 0))
         return plan.number(f"envelope.{name}", value)
 
-    out = bytearray(_packed(ENVELOPE, right, lie) + content[ENVELOPE_SIZE:])
+    out = bytearray(content)
+    if plan.left:
+        out[:ENVELOPE_SIZE] = _packed(_ENVELOPE, right, lie)
     for path, value in plan.damage:
         _DAMAGE[path](out, right, value)
     return bytes(out)
@@ -334,7 +387,7 @@ _DAMAGE: dict[str, Callable[[bytearray, Mapping[str, int], Any], None]] = {"flip
 
 
 def _unpacked(content: bytes) -> dict[str, int]:
-    return {f.name: int.from_bytes(content[f.offset : f.offset + f.width], "little") for f in ENVELOPE}
+    return dict(zip(_ENVELOPE.names, _ENVELOPE.struct.unpack_from(content), strict=True))
 
 
 def masks_section(meta: Mapping[str, Any], blobs: Sequence[bytes]) -> bytes:
