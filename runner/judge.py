@@ -88,7 +88,8 @@ class Judge:
             self._since.clear()  # the next one meets a fresh process
         else:
             self._since.append((case, seconds))
-        return replace(verdict(rule, case, outcome, seconds, evidence), after=after)
+        found = verdict(rule, case, outcome, seconds, evidence)
+        return replace(found, after=after) if after else found
 
     def forget(self) -> None:
         """Go on with a fresh process: others have asked over the link."""

@@ -20,6 +20,7 @@ SHM = "/dev/shm"  # noqa: S108  # the folder inside it is private and random
 PATH = re.compile(r"[A-Za-z0-9/._-]+")
 LONG_AGO = 1_000_000_000 * 10**9  # 2001-09-09, in ns
 CHUNK = 1 << 20
+TMP = "tmp"
 ENTRY = 4096  # the least that a file or folder counts, so that a million empty ones are a lot
 
 
@@ -56,14 +57,15 @@ class Scratch:
         if not PATH.fullmatch(self.path):
             self.close()
             raise ValueError(f"the protocol promises paths of {PATH.pattern}, and the scratch folder is {self.path}")
-        self.tmp = f"{self.path}/tmp"  # noqa: S108  # inside the private folder
+        self.tmp = f"{self.path}/{TMP}"
         os.mkdir(self.tmp)
         self._placed: dict[str, Placed] = {}
         self._outs: list[str] = []
+        self._names = {TMP}  # of all that may lie in the folder
 
     def place(self, content: bytes, hole: tuple[int, int] | None) -> str:
         """Write a new file and return its path. hole: (where, how long), zeros that take no space."""
-        path = f"{self.path}/{os.urandom(8).hex()}.cmf"
+        path = self._fresh(".cmf")
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
         try:
             file = os.open(path, flags, 0o600)
@@ -85,9 +87,13 @@ class Scratch:
 
     def new_out(self) -> str:
         """A path for an answer, where nothing is yet."""
-        path = f"{self.path}/{os.urandom(8).hex()}"
-        self._outs.append(path)
-        return path
+        self._outs.append(self._fresh())
+        return self._outs[-1]
+
+    def _fresh(self, ending: str = "") -> str:
+        name = os.urandom(8).hex() + ending
+        self._names.add(name)
+        return f"{self.path}/{name}"
 
     def holes(self) -> int:
         """Bytes of holes in the placed files: mapped on tmpfs and read, they become shared memory."""
@@ -95,10 +101,9 @@ class Scratch:
 
     def wrong_out(self, path: str) -> Fault | None:
         """Whether what an implementation wrote to `out` is safe to read: a regular file, not past the limit."""
-        try:
-            found = os.lstat(path)
-        except OSError:
-            return None  # nothing there: whoever reads it finds out
+        found = _status(path)
+        if found is None:
+            return None  # whoever reads it finds out
         if not stat.S_ISREG(found.st_mode):
             return Fault(Protocol, "a regular file in `out`", f"one of mode {stat.filemode(found.st_mode)}")
         return self._past(found.st_size) if found.st_size > self.limit else None
@@ -122,14 +127,30 @@ class Scratch:
                 continue  # deleted while we looked
         return None
 
+    def _tidy(self) -> bool:
+        """The quick look, where the placed files are known to be as they were: there is nothing else but answers, and these
+        are files that together keep the limit. `overfull` would say the same."""
+        try:
+            if not self._names.issuperset(os.listdir(self.path)) or os.listdir(self.tmp):
+                return False
+            answers = [answer for answer in map(_status, self._outs) if answer]
+        except OSError:
+            return False
+        total = ENTRY + sum(max(answer.st_blocks * 512, ENTRY) for answer in answers)
+        return total <= self.limit and all(stat.S_ISREG(answer.st_mode) for answer in answers)
+
     def settle(self) -> Fault | None:
         """Delete what was placed and written. Returns the fault of a changed file or a folder past its limit."""
-        fault = next(filter(None, (_change(path, placed) for path, placed in self._placed.items())), None)
-        fault = fault or self.overfull()
+        fault = None
+        for path, placed in self._placed.items():
+            fault = fault or _change(path, placed)
+        if not fault and not self._tidy():
+            fault = self.overfull()
         for path in (*self._placed, *self._outs):
             _remove(path)
         self._placed.clear()
         self._outs.clear()
+        self._names = {TMP}
         return fault
 
     def sweep(self) -> None:
@@ -174,6 +195,13 @@ def _change(path: str, placed: Placed) -> Fault | None:
     how = "replaced" if found.st_ino != placed.inode else f"{placed.size} bytes became {found.st_size}"
     how = "written to" if found.st_size == placed.size and found.st_ino == placed.inode else how
     return Fault(Protocol, expected, f"the implementation changed its input: {how}")
+
+
+def _status(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
 
 
 def _write(file: int, content: bytes) -> None:

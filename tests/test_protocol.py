@@ -109,3 +109,32 @@ def test_a_reply_survives_the_wire() -> None:
         assert decode_reply(encode_reply(7, reply).rstrip(b"\n"), OPEN) == reply
     sound = Reply("ok", Verified(True))
     assert decode_reply(encode_reply(7, sound).rstrip(b"\n"), Request(7, "verify", "")) == sound
+
+
+def test_the_quick_way_to_read_a_reply_reads_no_other_than_the_long_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts in hex, however the key is spelt, and depth are seen in both."""
+    from cmfspec.contract import protocol
+
+    request = protocol.Request(1, "open", "f")
+    deep = b'{"id":1,"ok":{"tensors":1},"x":' + b"[" * 40 + b"]" * 40 + b"}"
+    lines = (
+        b'{"id":1,"ok":{"tensors":1,"sections":["masks"]}}',
+        b'{"id":1,"ok":{"tensors":1,"sections":[{"hex":"6d61736b73"}]}}',
+        b'{"id":1,"ok":{"tensors":1,"sections":[{"\\u0068ex":"6d61736b73"}]}}',
+        b'{"id":1,"refused":{"kind":"Parse","message":"hex"},"warnings":["a"]}',
+        b'{"id":1,"refused":{"kind":"Parse","message":{"hex":"zz"}}}',
+        b'{"id":1,"error":{"message":"' + b"{" * 40 + b'"}}',
+        deep,
+    )
+
+    def read(line: bytes) -> object:
+        try:
+            return protocol.decode_reply(line, request)
+        except protocol.BadReply as error:
+            return str(error)
+
+    quick = [read(line) for line in lines]
+    monkeypatch.setattr(protocol, "_plain", lambda _: False)
+    assert quick == [read(line) for line in lines]
+    assert quick[0] == quick[1] == quick[2]
+    assert "deeper" in str(quick[-1])

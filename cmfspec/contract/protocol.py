@@ -15,6 +15,7 @@ import msgspec
 PROTOCOL = 1
 MAX_REQUEST = 64 * 1024
 MAX_REPLY = 1024 * 1024
+DEEPEST = 32  # levels of objects and lists in a reply
 
 Kind = Literal["InvalidMagic", "UnsupportedVersion", "UnsupportedFeature", "Bounds", "Parse", "Other"]
 Form = Literal["f32", "raw"]
@@ -205,9 +206,10 @@ def decode_reply(line: bytes, request: Request) -> Reply:
     if request.op not in OPERATIONS:
         raise BadReply(f"there is no operation {request.op!r}")
     try:
-        line.removesuffix(b"\r").decode("utf-8")  # the decoder below skips what it does not know without looking
+        line.decode("utf-8")  # the decoder below skips what it does not know without looking
         message = _DECODER.decode(line)
-        message = _texts(message, 0)
+        if not _plain(line):
+            message = _texts(message, 0)
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError, ValueError) as error:
         raise BadReply(f"not a line of JSON in UTF-8: {error}") from None
     if not isinstance(message, dict):
@@ -219,7 +221,8 @@ def decode_reply(line: bytes, request: Request) -> Reply:
         raise BadReply(f"exactly one of {', '.join(STATUSES)} is wanted, found {', '.join(found) or 'none'}")
     status, body = found[0], message[found[0]]
     try:
-        warnings = msgspec.convert(message.get("warnings") or [], tuple[str, ...])
+        told = message.get("warnings")
+        warnings = msgspec.convert(told, tuple[str, ...]) if told else ()
         if status == "ok":
             return Reply("ok", msgspec.convert(body, OPERATIONS[request.op].reply), warnings=warnings)
         if status == "refused":
@@ -239,10 +242,15 @@ def decode_line(line: bytes) -> TensorLine:
         raise BadReply(f"not a tensor's line: {error}") from None
 
 
+def _plain(line: bytes) -> bool:
+    """Whether `_texts` would change and refuse nothing: no key can be `hex`, however spelt, and nothing nests deeply."""
+    return b"hex" not in line and b"\\" not in line and line.count(b"{") + line.count(b"[") <= DEEPEST
+
+
 def _texts(node: Any, depth: int) -> Any:
     """Any string may come as {"hex": "…"}, its UTF-8 in hex. Deep nesting is refused: no reply needs it."""
-    if depth > 32:
-        raise ValueError("nested deeper than 32")
+    if depth > DEEPEST:
+        raise ValueError(f"nested deeper than {DEEPEST}")
     if isinstance(node, dict):
         if len(node) == 1 and isinstance(node.get("hex"), str):
             return bytes.fromhex(node["hex"]).decode("utf-8")

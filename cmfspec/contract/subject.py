@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -85,7 +85,7 @@ class Subject:
     @property
     def evidence(self) -> Asked:
         """The file that was last asked about, with the request and the reply."""
-        return replace(self.last, exchange=self.link.transcript[-1] if self.link.transcript else None)
+        return Asked(self.last.content, self.last.hole, self.link.transcript[-1] if self.link.transcript else None)
 
     def path(self, file: Content) -> str:
         """Where the file lies; placed once a case."""
