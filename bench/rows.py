@@ -1,0 +1,8 @@
+"""Every row of the bench, topic by topic: a topic is a module with its `ROWS`; a new one is named here."""
+
+from __future__ import annotations
+
+from bench import running
+from bench.measure import Row
+
+ROWS: tuple[Row, ...] = (*running.ROWS,)
