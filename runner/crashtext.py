@@ -26,7 +26,7 @@ CRASHES = (
     r"^.*(?:ERROR|WARNING): \w+Sanitizer: .*$",
     r"^.+:\d+:\d+: runtime error: .*$",
     r"^.*UndefinedBehaviorSanitizer: .*$",
-    r"^thread '.*' (?:\(\d+\) )?panicked at .*$",
+    r"^thread '.*' (?:\(\d+\) )?(?:panicked at .*|has overflowed its stack)$",
     r"^thread \d+ panic: .*$",
     r"^(?P<line>(?:panic|fatal error): .*)\n(?:.*\n){0,8}?(?:goroutine \d+ |runtime stack:).*$",
     r"^.*terminat(?:e called|ing due to|ing with) .*$",
@@ -34,18 +34,24 @@ CRASHES = (
     r"^\*\*\* .+ \*\*\*: terminated$",
     r"^(?:double free|free\(\): |malloc\(\): |realloc\(\): |munmap_chunk\(\): |corrupted (?:size|double)).*$",
     r"^Exception in thread \".*\" .*$",
+    r"^Error: (?:Could not find or load main class|Unable to access jarfile|A JNI error) .*$",
     r"^# A fatal error has been detected by the Java Runtime.*$",
     r"^Unhandled [Ee]xception.*$",
     r"^Fatal Python error: .*$",
     r"^Traceback \(most recent call last\):\n(?:(?:[ \t].*)?\n)*(?P<line>\S.*)$",
+    r"^ +\+ Exception Group Traceback \(most recent call last\):\n(?: +\|   .*\n)* +\| (?P<line>\S.*)$",
+    r"^  File \".*\", line \d+\n(?:    .*\n){0,3}(?P<line>(?:Syntax|Indentation|Tab)Error: .*)$",
     r"^.*Uncaught .*$",
     r"^(?P<line>(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception)\b.*)\n(?:.*\n){0,8}?[ \t]+at .*$",
+    r"^(?P<line>(?:Error\b|UnhandledPromiseRejection\b|[A-Z]\w* \[\w+\]).*)\n(?:.*\n){0,8}?[ \t]+at .*:\d+:\d+\)?$",
+    r"^(?P<line>.*)\n\(Use `node --trace-uncaught .*$",
     r"^.*\.swift:\d+: Fatal error: .*$",
     r"^Fatal error: exception .*$",
 )
-"""Sanitizers; UBSan without its prefix; Rust, Zig, Go; C++, assert, glibc's checks; Java, the JVM, .NET; Python (its
-last line is the exception); Deno and Node; a JavaScript or Java stack trace; Swift, OCaml. A word that a refusal may
-also use («fatal error», «panic») needs the stack trace that follows it."""
+"""Sanitizers; UBSan without its prefix; Rust, Zig, Go; C++, assert, glibc's checks; Java and its launcher, the
+JVM, .NET; Python (its last line is the exception; a group; a script that doesn't parse); Deno and Node; a JavaScript or Java
+stack trace, a plain `Error` of Node, a thrown text; Swift, OCaml. A word that a refusal may also use («fatal error», «panic»,
+«Error») needs the stack trace that follows it."""
 
 _MEMORY = tuple(re.compile(pattern, re.MULTILINE) for pattern in MEMORY)
 _CRASHES = tuple(re.compile(pattern, re.MULTILINE) for pattern in CRASHES)

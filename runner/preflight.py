@@ -32,6 +32,8 @@ def _hello(link: Link) -> None:
     missing = [op for op in MINIMAL if op not in link.hello.operations]
     if missing:
         raise WrongValue(f"at least the operations {', '.join(MINIMAL)}", f"no {', '.join(missing)}")
+    if not link.hello.dtypes:
+        raise WrongValue("at least one dtype that it decodes", "none: who reads no tensor is no reader")
 
 
 def _ping(link: Link) -> None:

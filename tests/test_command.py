@@ -136,6 +136,30 @@ CRASHES = [
     ("panic: bad index [5]\n\ngoroutine 1 [running]:\nmain.main()", "panic: bad index [5]"),
     ('Exception in thread "main" java.lang.StateException: x\n\tat A.main(A.java:3)', 'Exception in thread "main"'),
     ("/a.js:1\nthrow new Error('x')\n^\n\nTypeError: x is not\n    at f (/a.js:1:7)\n", "TypeError: x is not"),
+    (
+        "/a.js:1\nthrow new Error('x')\n^\n\nError: bad file\n    at Object.<anonymous> (/a.js:1:7)\n\nNode.js v20.20.2",
+        "Error: bad file",
+    ),
+    ("\nFoo [Error]: x\n    at Object.<anonymous> (/a.js:1:35)\n", "Foo [Error]: x"),
+    (
+        "Error: Cannot find module 'x'\nRequire stack:\n- /a.js\n    at Module._load (node:internal/modules/cjs/loader:1038:27)",
+        "Error: Cannot find module 'x'",
+    ),
+    ("/a.js:1\nthrow 'text';\n^\ntext\n(Use `node --trace-uncaught ...` to show where)", "text"),
+    (
+        "UnhandledPromiseRejection: This error\n    at processPromiseRejections (node:internal/process/promises:470:17)",
+        "UnhandledPromiseRejection: This error",
+    ),
+    ('  File "/a.py", line 1\n    def f(:\n          ^\nSyntaxError: invalid syntax', "SyntaxError: invalid syntax"),
+    (
+        '  + Exception Group Traceback (most recent call last):\n  |   File "/b.py", line 1, in <module>\n'
+        "  |     raise E\n  | ExceptionGroup: x (1 sub-exception)\n  +-+------ 1 ------\n    | ValueError: bad",
+        "ExceptionGroup: x (1 sub-exception)",
+    ),
+    ("thread 'main' (90) has overflowed its stack\nfatal runtime error", "thread 'main' (90) has overflowed its stack"),
+    ("Error: Could not find or load main class Nope", "Error: Could not find or load main class Nope"),
+    ("fatal error: stack overflow\n\nruntime stack:\nruntime.throw({0x46b9f2?})", "fatal error: stack overflow"),
+    ("==7==ERROR: LeakSanitizer: detected memory leaks", "==7==ERROR: LeakSanitizer: detected memory leaks"),
     ("Traceback (most recent call last):\n  File \"a\", line 1, in <module>\nKeyError: 'x'\n", "KeyError: 'x'"),
     ("a.c:3:9: runtime error: signed integer overflow", "a.c:3:9: runtime error: signed integer overflow"),
     ("r: a.c:3: main: Assertion `x' failed.", "r: a.c:3: main: Assertion `x' failed."),
@@ -148,6 +172,10 @@ REFUSALS = [
     "error: BoundsError in dir",
     "r: runtime error: not a CMF file",
     "Uncaughtable",
+    "Error: bad magic\n    at offset 4",
+    'Error: "bad file"',
+    "Error: no",
+    '  File "a.cmf", line 1\nis no CMF file',
 ]
 OUT_OF_MEMORY = [
     "fatal error: runtime: out of memory",
@@ -173,5 +201,8 @@ def test_no_text_makes_the_search_slow() -> None:
         "TypeError: \n" * 6000,
         "Traceback (most recent call last):\n" * 2000,
         "panic: \n" * 8000,
+        "Error: \n" * 8000,
+        "  + Exception Group Traceback (most recent call last):\n" * 1000,
+        '  File "a", line 1\n' * 4000,
     ):
         assert crash_text(text) == memory_text(text) or text.startswith("Traceback")

@@ -131,7 +131,7 @@ def test_what_is_declared_and_then_unsupported_fails(run: Run) -> None:
 
 def test_what_is_not_declared_is_counted_and_not_passed(run: Run) -> None:
     """A reader that undertakes little is told how little was judged (ARMmbed/mbed-os#8088, HarnessRouter/harnessrouter#7)."""
-    code, lines, output = run("declares_nothing")
+    code, lines, output = run("declares_little")
     rules = lines[-1]["rules"]
     assert code == 0
     assert rules["not_applicable"] >= 10

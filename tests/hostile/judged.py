@@ -83,11 +83,11 @@ def unsupported(request):
     return Reply("unsupported") if request.op in ASKED[1:] and request.op != "tensor" else RIGHT(request)
 
 
-def declares_nothing(request):
+def declares_little(request):
     reply = RIGHT(request)
     if request.op == "hello":
         reply.value.operations[:] = ["hello", "ping", "open", "tensor", "bye"]
-        reply.value.dtypes[:] = []
+        reply.value.dtypes[:] = [1]
         reply.value.features[:] = list(range(32))
     return reply
 
@@ -120,7 +120,7 @@ VICES = {
     "only_warns": on_refusal(only_warns),
     "previous": previous,
     "unsupported": unsupported,
-    "declares_nothing": declares_nothing,
+    "declares_little": declares_little,
     "remembers": remembers,
     "strays": strays,
 }
