@@ -14,8 +14,7 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence, Set
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from cmfspec.contract.outcome import NotApplicable, Outcome, Timeout
 from cmfspec.contract.protocol import PROTOCOL, Hello, Nothing, Opened, Reply, Verified
@@ -135,14 +134,6 @@ class Command:
     def close(self) -> None:
         """Delete the scratch folder. Idempotent."""
         self._scratch.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _wait(self, child: Child) -> Fault | None:
         """Until it has exited, or the fault that ends it first."""

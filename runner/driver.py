@@ -11,8 +11,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import Any, NamedTuple, NoReturn
 
 from cmfspec.contract.outcome import Outcome, Protocol, Resource, Timeout
 from cmfspec.contract.protocol import PROTOCOL, BadReply, Hello, Reply, Request, decode_reply, encode_request
@@ -127,14 +126,6 @@ class Process:
             finally:
                 self._drop()
                 self._scratch.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _start(self) -> Hello:
         if self._closed:

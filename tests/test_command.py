@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -42,17 +43,17 @@ def test_a_command_that_cannot_be_executed_is_no_outcome(
     if content is not None:
         path.write_bytes(content)
         path.chmod(mode)
-    with Process([str(path)]) as process, pytest.raises(CannotStart, match=text):
+    with closing(Process([str(path)])) as process, pytest.raises(CannotStart, match=text):
         process.ask("ping")
-    with Command({"open": f"{path} {{file}}"}) as command, pytest.raises(CannotStart, match=text):
+    with closing(Command({"open": f"{path} {{file}}"})) as command, pytest.raises(CannotStart, match=text):
         command.ask("open")
     assert not issubclass(CannotStart, Outcome)
 
 
 def test_a_name_without_a_slash_is_looked_up_in_the_path() -> None:
-    with Process(["cmfspec-no-such-command"]) as process, pytest.raises(CannotStart):
+    with closing(Process(["cmfspec-no-such-command"])) as process, pytest.raises(CannotStart):
         process.start()
-    with Process(["true"]) as process, pytest.raises(Crash):
+    with closing(Process(["true"])) as process, pytest.raises(Crash):
         process.start()
 
 
@@ -67,7 +68,7 @@ def command(mode: str, **more: Any) -> Command:
 
 
 def test_a_command_accepts_with_exit_0_and_refuses_with_exit_1() -> None:
-    with command("accept") as reader:
+    with closing(command("accept")) as reader:
         link: Link = reader
         file = link.place(b"file")
         assert link.hello.operations == ["hello", "ping", "bye", "open", "verify", "tensor"]
@@ -83,12 +84,12 @@ def test_a_command_accepts_with_exit_0_and_refuses_with_exit_1() -> None:
             link.ask("tensor", file, index=3, form="raw", out=link.new_out())
         link.settle()
         assert not os.path.exists(out)
-    with command("refuse") as reader:
+    with closing(command("refuse")) as reader:
         reply = reader.ask("open", reader.place(b""))
         assert (reply.status, reply.kind, reply.message) == ("refused", "Other", "this is not a file for me")
         assert reader.ask("verify").value == Verified(sound=False)
         assert reader.transcript[-1][1] == "exited with 1"
-    with command("exit3", refuse_exit={3, 4}) as reader:
+    with closing(command("exit3", refuse_exit={3, 4})) as reader:
         assert reader.ask("open").status == "refused"
 
 
@@ -105,26 +106,26 @@ COMMANDS = [
 def test_a_command_that_does_anything_else_has_its_outcome(
     mode: str, limits: Limits, outcome: type[Outcome], text: str
 ) -> None:
-    with command(mode, limits=limits) as reader:
+    with closing(command(mode, limits=limits)) as reader:
         with pytest.raises(outcome, match=text) as caught:
             reader.ask("open", reader.place(b""))
         assert caught.value.stderr == reader.stderr_tail()
 
 
 def test_a_command_may_say_much() -> None:
-    with command("chatter") as reader:
+    with closing(command("chatter")) as reader:
         assert reader.ask("open").status == "ok"
 
 
 def test_a_command_leaves_nobody_behind() -> None:
-    with command("stray") as reader:
+    with closing(command("stray")) as reader:
         file = reader.place(b"")
         assert reader.ask("open", file).status == "ok"
         assert not os.path.exists(f"/proc/{int(Path(file).read_text())}")
 
 
 def test_a_template_is_words_and_no_shell() -> None:
-    with Command({"open": "test '{file}' = \"/a;b $HOME\""}) as reader:
+    with closing(Command({"open": "test '{file}' = \"/a;b $HOME\""})) as reader:
         assert reader.ask("open", "/a;b $HOME").status == "ok"
     for templates in ({}, {"hash64": "sha256sum"}, {"open": ""}):
         with pytest.raises(ValueError, match=r"asked|empty"):

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -146,7 +147,7 @@ def program(request: pytest.FixtureRequest, tmp_path: Path) -> Language:
 
 @pytest.mark.parametrize("program", LANGUAGES, indirect=True)
 def test_a_death_is_a_crash_with_its_line_and_a_refusal_is_not(program: Language) -> None:
-    with Command({"open": f"{program.run} {{file}}"}, Limits(memory=program.memory)) as reader:
+    with closing(Command({"open": f"{program.run} {{file}}"}, Limits(memory=program.memory))) as reader:
         with pytest.raises(Crash) as caught:
             reader.ask("open", reader.place(b""))
         assert program.quote in caught.value.got

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -155,7 +156,7 @@ def test_a_file_that_must_be_refused_is_refused_for_its_reason(material: Materia
 @pytest.fixture(scope="module", params=BUILDS)
 def reader(request: pytest.FixtureRequest) -> Iterator[Process]:
     """Another reader over the pipe."""
-    with Process([str(built(request.param))]) as link:
+    with closing(Process([str(built(request.param))])) as link:
         yield link
 
 
