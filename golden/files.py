@@ -11,7 +11,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
-from cmfspec.format.build import Blueprint, Edit, Entry, canonical, from_json, grown, lay, rewritten, seal, seals, to_json
+from cmfspec.format.build import (
+    Blueprint,
+    Edit,
+    Entry,
+    canonical,
+    from_json,
+    grown,
+    lay,
+    rewritten,
+    seal,
+    seals,
+    to_json,
+)
 from cmfspec.layout import ENVELOPE_AT, SECTIONS
 from golden.recipes import recipe
 
@@ -55,7 +67,7 @@ class File:
         late = [edit for edit in self.edits if seals(edit[0])]
         return seal(_laid(self.recipe, canonical(early) if early else "[]"), late)
 
-    @property
+    @cached_property
     def tensors(self) -> tuple[Entry, ...]:
         """The tensors that a right reader finds: payloads and names as edited, growth included, other edits not."""
         edits = dict(self.edits)

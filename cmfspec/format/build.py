@@ -167,6 +167,8 @@ def _rewritten(tensors: Sequence[Entry], plan: _Plan) -> tuple[Entry, ...]:
         size = plan.number(f"payload[{index}].size", len(raw))
         return replace(entry, payload=bytes(raw[:size]) + _junk(size - len(raw)))
 
+    if not any(path.startswith("payload[") for path in plan.left):
+        return tuple(tensors)
     return tuple(new(index, entry) for index, entry in enumerate(tensors))
 
 
