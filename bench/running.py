@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from runner.scratch import Scratch
 from runner.select import select
 
 C = Path(__file__).resolve().parent.parent / "runner" / "adapters" / "c"
-PIECE = 25  # cases
+PIECE = 5  # cases
 Corpus = Sequence[tuple[Rule, Case]]
 Asked = Sequence[Sequence[bytes]]  # the lines of each case
 
@@ -86,7 +85,7 @@ def recorded(scratch: Scratch) -> tuple[Corpus, Asked]:
     load_catalogue()
     cases: list[tuple[Rule, Case]] = []
     asked: list[list[bytes]] = []
-    with Process([c_reader()]) as process:
+    with closing(Process([c_reader()])) as process:
         for rule, case in select("certify").cases:
             link = Recorder(process, scratch)
             ask(rule, case, link)
@@ -136,9 +135,12 @@ def one_core() -> Iterator[None]:
 def judging(other: Callable[[Asked], object] | None) -> Iterator[Ways]:
     """Judge the corpus over one process, beside another way; None: the bare loop over a process of its own."""
     shm = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: S108
-    with one_core(), tempfile.TemporaryDirectory(dir=shm) as folder:
-        corpus, asked = recorded(Scratch(folder, 1 << 34))
-        with Process([c_reader()]) as link, subprocess.Popen([c_reader()], stdin=-1, stdout=-1, bufsize=0) as bare:
+    with one_core(), closing(Scratch(shm, 1 << 34)) as scratch:
+        corpus, asked = recorded(scratch)
+        with (
+            closing(Process([c_reader()])) as link,
+            subprocess.Popen([c_reader()], stdin=-1, stdout=-1, bufsize=0) as bare,
+        ):
             judge, way = Judge(link), other or partial(talk, bare)
             pieces = [slice(at, at + PIECE) for at in range(0, len(corpus), PIECE)]
             try:
