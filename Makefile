@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: run test lint cases clean
+.PHONY: run test lint bench cases clean
 
 run: $(READY)
 	$(BIN)/cmfspec run
@@ -14,6 +14,9 @@ test: $(READY)
 
 lint: $(READY)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+bench: $(READY)
+	$(BIN)/python -m bench --check
 
 cases: $(READY)
 	$(BIN)/python -m golden.make cases

@@ -23,6 +23,7 @@ from cmfspec.contract.outcome import Crash, Outcome, Resource
 from cmfspec.contract.protocol import MAX_REPLY
 from runner import memory, supervisor
 from runner.crashtext import crash_text, memory_text
+from runner.leftover import end_all
 from runner.scratch import Fault, Scratch
 
 CHUNK = 1 << 16
@@ -221,13 +222,7 @@ class Child:
     def _rescue(self) -> None:
         """The supervisor was killed or stopped, which takes the main process along; find the rest by their TMPDIR."""
         self.popen.kill()
-        mark = f"TMPDIR={self.scratch.tmp}"
-        until = time.monotonic() + supervisor.UNKILLABLE
-        while (found := marked(mark)) and time.monotonic() < until:
-            for pid in found:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.01)
+        end_all(self.scratch.tmp)
 
     def _keep(self, chunk: bytes) -> None:
         if not chunk:
@@ -295,15 +290,3 @@ def noted(outcome: Outcome) -> str:
 def _why(command: str, errno: int) -> str:
     there = "/" in command and os.path.exists(command)
     return os.strerror(errno) + (", though the file is there: its interpreter is not" if there and errno == 2 else "")
-
-
-def marked(mark: str) -> list[int]:
-    """The processes that have `mark`, a `NAME=value`, in the environment that they were started with."""
-    found = []
-    for entry in os.listdir("/proc"):
-        with contextlib.suppress(OSError):
-            if entry.isdigit():
-                with open(f"/proc/{entry}/environ", "rb", buffering=0) as file:
-                    if mark.encode() in (file.read() or b"").split(b"\0"):
-                        found.append(int(entry))
-    return found

@@ -15,12 +15,13 @@ import tempfile
 from typing import NamedTuple
 
 from cmfspec.contract.outcome import Outcome, Protocol, Resource
+from runner import leftover
+from runner.leftover import TMP
 
 SHM = "/dev/shm"  # noqa: S108  # the folder inside it is private and random
 PATH = re.compile(r"[A-Za-z0-9/._-]+")
 LONG_AGO = 1_000_000_000 * 10**9  # 2001-09-09, in ns
 CHUNK = 1 << 20
-TMP = "tmp"
 ENTRY = 4096  # the least that a file or folder counts, so that a million empty ones are a lot
 
 
@@ -50,9 +51,10 @@ class Scratch:
 
     def __init__(self, parent: str | None, limit: int) -> None:
         self.limit = limit
-        self._folder = tempfile.TemporaryDirectory(
-            prefix="cmf-", dir=parent or _roomy(limit), ignore_cleanup_errors=True
-        )
+        parent = parent or _roomy(limit) or tempfile.gettempdir()
+        leftover.clear_once(parent)
+        self._folder = tempfile.TemporaryDirectory(prefix=leftover.PREFIX, dir=parent, ignore_cleanup_errors=True)
+        self._lock: int | None = leftover.hold(self._folder.name)
         self.path = os.path.realpath(self._folder.name)
         if not PATH.fullmatch(self.path):
             self.close()
@@ -163,8 +165,11 @@ class Scratch:
                 _remove(f"{self.path}/{name}")
 
     def close(self) -> None:
-        """Delete the folder."""
+        """Delete the folder. Idempotent."""
         self._folder.cleanup()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def _past(self, total: int) -> Fault:
         return Fault(Resource, f"at most {self.limit} bytes in the scratch folder", f"{total} bytes or more")

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.child import marked
 from runner.driver import Limits, Process
+from runner.leftover import marked
 
 HOSTILE = Path(__file__).parent / "hostile"
 PYTHON = (sys.executable, "-I", "-S")

@@ -13,16 +13,18 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from cmfspec.contract.outcome import Crash
-from runner import child, memory
-from runner.child import marked
-from runner.driver import Limits
+from runner import child, leftover, memory
+from runner.driver import Limits, Process
+from runner.leftover import marked
 from runner.scratch import Scratch
 from runner.supervisor import children, descendants, parents
-from tests.processes import HOSTILE, MARK, MIB, PYTHON, QUICK, Make, left_over, make, mark
+from tests.processes import HOSTILE, LONG, MARK, MIB, PYTHON, QUICK, Make, left_over, make, mark
 
 __all__ = ["make", "mark"]  # fixtures
 
@@ -73,9 +75,9 @@ def test_signals_have_their_defaults(mark: str) -> None:
 
 
 RUNNER = """
-import sys
+import os, sys
 from runner.driver import Limits, Process
-process = Process(sys.argv[1:], Limits(seconds=60))
+process = Process(sys.argv[1:], Limits(seconds=60), os.environ.get("CMFSPEC_TEST_SCRATCH"))
 print(process._scratch.path, flush=True)
 process.start()
 print("started", flush=True)
@@ -85,8 +87,8 @@ process.ask("ping")
 """
 
 
-def start_runner(mode: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", RUNNER, *PYTHON, str(HOSTILE / "misbehave.py"), mode]
+def start_runner(mode: str, then: str = "") -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", RUNNER + then, *PYTHON, str(HOSTILE / "misbehave.py"), mode]
     return subprocess.Popen(command, stdout=subprocess.PIPE, cwd=HOSTILE.parents[1])
 
 
@@ -119,6 +121,49 @@ def test_a_runner_killed_at_any_moment_leaves_no_process(mark: str, delay: float
         runner.kill()
     assert left_over(mark) == []
     shutil.rmtree(folder, ignore_errors=True)  # where the supervisor had not started, nobody could
+
+
+def test_what_a_dead_runner_and_a_dead_supervisor_left_is_ended_by_the_next_run(
+    mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stray in a session of its own, and both that would have ended it killed at once."""
+    monkeypatch.setenv("CMFSPEC_TEST_SCRATCH", str(tmp_path))
+    with start_runner("stray_and_live", "import time; time.sleep(600)") as runner:
+        assert runner.stdout
+        folder = runner.stdout.readline().decode().strip()
+        assert [runner.stdout.readline() for _ in range(2)] == [b"started\n", b"strays\n"]
+        below = descendants(runner.pid)
+        (supervisor,) = children(runner.pid)
+        for pid in (supervisor, runner.pid):
+            os.kill(pid, signal.SIGSTOP)
+        for pid in (runner.pid, supervisor):
+            os.kill(pid, signal.SIGKILL)
+    stray = set(below) & set(marked(f"{MARK}={mark}"))
+    assert len(stray - {supervisor}) >= 1
+    assert os.path.isdir(folder)
+    assert leftover.clear(str(tmp_path)) == []  # too young: it might just be made
+    assert leftover.clear(str(tmp_path), moment=0.0) == [folder]
+    assert not os.path.exists(folder)
+    assert left_over(mark) == []
+
+
+def test_a_folder_of_a_living_runner_is_left_alone(tmp_path: Path) -> None:
+    command = [*PYTHON, str(HOSTILE / "misbehave.py"), "stray_and_live"]
+    with closing(Process(command, LONG, str(tmp_path))) as process:
+        process.ask("ping")
+        assert leftover.clear(str(tmp_path), moment=0.0) == []
+        assert process.ask("ping").status == "ok"
+
+
+def test_what_only_looks_like_an_abandoned_folder_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "cmfspec-run-link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "cmfspec-run-file").touch()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "cmfspec-run-old").mkdir()
+    assert leftover.clear(str(tmp_path), moment=0.0) == [str(tmp_path / "cmfspec-run-old")]
+    assert sorted(os.listdir(tmp_path)) == ["cmfspec-run-file", "cmfspec-run-link", "elsewhere", "other"]
+    assert leftover.clear(str(tmp_path / "nowhere")) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
