@@ -12,7 +12,7 @@ import struct
 import sys
 import time
 
-HELLO = {"protocol": 1, "name": "gallery", "version": "1", "features": [0, 1, 2], "dtypes": [1]}
+HELLO = {"protocol": 1, "name": "gallery", "version": "1", "features": [0, 1, 2, 6], "dtypes": list(range(16))}
 HELLO["operations"] = ["hello", "ping", "open", "tensor", "bye"]
 EVERYTHING = ["hello", "ping", "open", "header", "tensors", "tensor", "verify", "hash64", "bye"]
 MIB = 1 << 20
