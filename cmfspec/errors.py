@@ -77,6 +77,11 @@ class Other(Refusal):
     """A refusal for which §1.2 has no name, such as a path that is no regular file."""
 
 
+class CannotEncode(Other):
+    """Weights that an encoding can't hold: NaN, an infinity, or a scale past the largest half. A writer refuses them, so that
+    no file has them; `fault.field` begins with the tensor's name."""
+
+
 REFUSALS: dict[str, type[Refusal]] = {
     cls.kind: cls for cls in (InvalidMagic, UnsupportedVersion, UnsupportedFeature, Bounds, Parse, Other)
 }

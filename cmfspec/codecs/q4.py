@@ -67,18 +67,18 @@ def _q4tp(payload: memoryview, shape: tuple[int, ...], out: F32 | None = None) -
     packed = u8(payload, rows * (per_row * HALF + 4), rows * stride).reshape(rows, stride)
     bits = np.unpackbits(packed, axis=1, bitorder="little")[:, : per_row * CODE_BITS].reshape(rows, per_row, CODE_BITS)
     codes = bits @ (1 << np.arange(CODE_BITS))
-    scales = np.take_along_axis(_ladder(params), codes, axis=1)
+    scales = np.take_along_axis(ladder(params), codes, axis=1)
     return grouped(weights, scales)
 
 
-def _ladder(params: F32) -> F32:
+def ladder(params: F32) -> F32:
     """[rows, 2] of (lo, step) to [rows, 32] scales, each rung the one below times 2^step."""
-    ladder = np.empty((len(params), RUNGS), np.float32)
-    ladder[:, 0] = np.exp2(params[:, 0])
+    rungs = np.empty((len(params), RUNGS), np.float32)
+    rungs[:, 0] = np.exp2(params[:, 0])
     ratio = np.exp2(params[:, 1])
     for rung in range(1, RUNGS):
-        ladder[:, rung] = ladder[:, rung - 1] * ratio
-    return ladder
+        rungs[:, rung] = rungs[:, rung - 1] * ratio
+    return rungs
 
 
 def _q4tp_size(n: int, rows: int, cols: int) -> int:
