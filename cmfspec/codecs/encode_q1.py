@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cmfspec.codecs.encoder import Encode, largest, raw, share, stored, summed
+from cmfspec.codecs.encoder import Encode, largest, share, stored, summed
 from cmfspec.codecs.q1 import POWERS
 from cmfspec.layout import GROUP
 
@@ -105,7 +105,8 @@ def ternary_bytes(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """[groups, 32] of codes to [groups, 7] bytes, five digits each, the least significant first."""
     digits = np.zeros((len(codes), DIGITS), np.uint8)
     digits[:, :GROUP] = codes
-    return (digits.reshape(len(codes), -1, len(POWERS)) * POWERS).sum(axis=2, dtype=np.uint8)
+    packed: NDArray[np.uint8] = (digits.reshape(len(codes), -1, len(POWERS)) * POWERS).sum(axis=2, dtype=np.uint8)
+    return packed
 
 
 def _support(blocks: F32, inside: Mask, tensor: str) -> tuple[F32, Mask]:

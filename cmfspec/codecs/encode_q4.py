@@ -2,7 +2,8 @@
 
 Law: `scale = absmax(group)/7`, rounded to a half first. q4tp rounds `lo` and `step` to halves before it chooses a rung, and
 quantises against the rung that a decoder will build from them. The rung is the nearest to the group's own scale, or one of
-its neighbours where that leaves a smaller squared error. A group of zeros has nibbles 8 on whatever rung.
+its neighbours where that leaves a smaller squared error. No ladder is made longer for a group below 2^-14, since its rungs
+would be missing for all others of the row. A group of zeros has nibbles 8 on whatever rung.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cmfspec.codecs.codec import ceil_div
-from cmfspec.codecs.encoder import Encode, absmax, log2, quants, raw, stored, summed
+from cmfspec.codecs.encoder import TINY, Encode, absmax, log2, quants, raw, scale, stored, summed
 from cmfspec.codecs.q4 import CODE_BITS, RUNGS, ladder
 from cmfspec.layout import GROUP
 
@@ -23,19 +24,19 @@ if TYPE_CHECKING:
 
 TOP = np.float32(7)
 BELOW, ABOVE = 2, 1  # rungs around the nearest that are tried
-SILENT = np.float32(-14)  # the ladder of a row of zeros begins where the public writers have it
+SILENT = log2(TINY)  # where the ladder of a row of zeros begins
 NUDGES = 64  # smallest steps of a half by which `step` may have to grow until the top rung is high enough
 
 
 def packed(codes: F32) -> NDArray[np.uint8]:
     """[groups, 32] of q − 8 to [groups, 16] bytes of nibbles."""
     nibbles = (codes + 8).astype(np.uint8)
-    return nibbles[:, 0::2] | nibbles[:, 1::2] << 4
+    return nibbles[:, 0::2] | nibbles[:, 1::2] << np.uint8(4)
 
 
 def _groups(blocks: F32, tensor: str) -> tuple[F32, NDArray[np.uint8]]:
     """(scales, nibbles)."""
-    scales = stored(absmax(blocks) / TOP, tensor, "group scale")
+    scales = scale(absmax(blocks), TOP, tensor, "group scale")
     return scales, packed(quants(blocks, scales[:, None], TOP))
 
 
@@ -99,9 +100,9 @@ def _q4tp(weights: F32, tensor: str, search: bool = True) -> bytes:
     """search: try the neighbours of the nearest rung, or take it."""
     blocks = weights.reshape(-1, GROUP)
     shape = (len(weights), weights.shape[1] // GROUP)
-    scales = stored(absmax(blocks) / TOP, tensor, "group scale").reshape(shape)
-    live = scales > 0
-    logs = log2(np.where(live, scales, 1))
+    top = absmax(blocks).reshape(shape)
+    live = top > 0
+    logs = log2(np.maximum(stored(top / TOP, tensor, "group scale"), TINY))
     params = _ladders(logs, live)
     lo, step = params[:, :1], params[:, 1:]
     nearest = np.clip(np.rint((logs - lo) / step), 0, RUNGS - 1).astype(np.int64)
@@ -111,8 +112,8 @@ def _q4tp(weights: F32, tensor: str, search: bool = True) -> bytes:
     if search:
         codes = np.where(live.reshape(-1), _searched(blocks, rungs, codes), codes)
     chosen = np.take_along_axis(rungs, codes[:, None], axis=1)[:, 0]
-    nibbles = packed(nibbles_at(np.where(live.reshape(-1, 1), blocks, 0), chosen))
-    return b"".join((nibbles.tobytes(), raw(params), bit_codes(codes.reshape(shape))))
+    nibbles = packed(nibbles_at(blocks, chosen)).tobytes()
+    return b"".join((nibbles, raw(params), bit_codes(codes.reshape(shape))))
 
 
 ENCODERS: dict[str, Encode] = {"q4_block": _q4_block, "q4_tiled": _q4_tiled, "q4tp": _q4tp}

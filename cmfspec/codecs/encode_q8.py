@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cmfspec.codecs.encoder import TINY, Encode, absmax, quants, raw, stored
+from cmfspec.codecs.encoder import TINY, Encode, absmax, quants, raw, scale, stored
 
 if TYPE_CHECKING:
     from cmfspec.codecs.codec import F32
@@ -20,7 +20,7 @@ TOP = np.float32(127)
 
 def _rows(weights: F32, tensor: str) -> tuple[bytes, bytes]:
     """(quants, scales)."""
-    scales = stored(absmax(weights) / TOP, tensor, "row scale")
+    scales = scale(absmax(weights), TOP, tensor, "row scale")
     return quants(weights, scales[:, None], TOP).astype(np.int8).tobytes(), raw(scales)
 
 
@@ -32,7 +32,7 @@ def _q8_2f(weights: F32, tensor: str) -> bytes:
     rows = max(len(weights), 1)
     power = np.einsum("oi,oi->i", weights, weights, dtype=np.float64, casting="safe")
     columns = np.maximum(stored(np.sqrt(power / rows).astype(np.float32), tensor, "column"), TINY)
-    return b"".join((*_rows(weights / columns, tensor), raw(columns)))
+    return b"".join((*_rows((weights / columns).astype(np.float32), tensor), raw(columns)))
 
 
 ENCODERS: dict[str, Encode] = {"q8_row": _q8_row, "q8_2f": _q8_2f}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cmfspec.codecs.codec import groups
-from cmfspec.codecs.encoder import Encode, absmax, checked, log2, quants, raw, stored
+from cmfspec.codecs.encoder import Encode, absmax, checked, log2, quants, raw, scale
 from cmfspec.codecs.vbit import WIDTHS
 from cmfspec.layout import GROUP
 
@@ -33,8 +33,9 @@ U32 = 2**32 - 1
 
 def snapped(wanted: F32) -> Widths:
     """The nearest width that there is; of two, the smaller."""
-    table = np.array(WIDTHS)
-    return table[np.abs(wanted[:, None] - table.astype(np.float32)).argmin(axis=1)].astype(np.uint8)
+    away = np.abs(wanted[:, None] - np.array(WIDTHS, np.float32))
+    nearest: Widths = np.array(WIDTHS, np.uint8)[away.argmin(axis=1)]
+    return nearest
 
 
 def loudness(weights: F32, amplify: Any = None) -> F32:
@@ -118,7 +119,7 @@ def parts(weights: F32, widths: Widths, tensor: str) -> tuple[bytes, list[bytes]
     rows, per_row = len(weights), groups(weights.shape[1])
     tops = np.ldexp(np.float32(1), widths.astype(np.int32) - 1).reshape(rows, 1, 1) - 1
     blocks = weights.reshape(rows, per_row, GROUP)
-    scales = stored(absmax(blocks) / tops[:, :, 0], tensor, "group scale")
+    scales = scale(absmax(blocks), tops[:, :, 0], tensor, "group scale")
     codes = quants(blocks, scales[:, :, None], tops) + tops
     body = bit_rows(codes.reshape(weights.shape).astype(np.uint8), widths)
     return widths.astype(np.uint8).tobytes() + raw(scales), body

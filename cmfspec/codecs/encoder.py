@@ -2,8 +2,8 @@
 
 Law: a decoder multiplies by the stored half, so an encoder divides by that same half: it rounds the scale first, then
 quantises. NaN, infinities and scales past the largest half are refused by the tensor's name, never written. The public
-writers raise a scale to 2^-14, the smallest normal half, where it is less; the text has no such floor, and neither have
-these encoders: quiet rows keep their precision, and a scale that rounds to zero has the codes of zeros.
+writers raise a scale to 2^-14, the smallest normal half, where it is less; the text has no such floor, and
+these encoders stop at 2^-24, the smallest half of all, so that quiet rows keep their precision. (Not so q4tp: see there.)
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Encode = Callable[..., bytes]  # (weights: float32 of the tensor's shape, tensor: its name, **options) -> payload
 HALF_MAX = float(np.finfo(np.float16).max)
 TINY = np.float32(2**-14)  # the smallest normal half
+LEAST = np.float32(2**-24)  # the smallest
 
 
 def checked(weights: Any, tensor: str) -> F32:
@@ -54,6 +55,12 @@ def stored(values: Any, tensor: str, unit: str = "scale") -> F32:
         where = np.unravel_index(int(past.argmax()), halves.shape)
         raise cannot(f"{tensor} {unit}", where, float(np.asarray(values)[where]), f"at most {HALF_MAX:.0f}, as a half")
     return halves
+
+
+def scale(top: F32, quant: Any, tensor: str, unit: str = "scale") -> F32:
+    """The largest magnitude over the largest quant, as a half: zero only for zeros. Raises CannotEncode as `stored` does."""
+    nearest = stored(top / quant, tensor, unit)
+    return np.where(top > 0, np.maximum(nearest, LEAST), nearest)
 
 
 def raw(halves: Any) -> bytes:

@@ -11,8 +11,8 @@ import inspect
 from typing import Any
 
 from cmfspec.codecs import encode_plain, encode_q1, encode_q4, encode_q8, encode_vbit, plain, q1, q4, q8, vbit
-from cmfspec.codecs.encoder import Encode, checked
 from cmfspec.codecs.encode_q1 import MAX_COLUMNS
+from cmfspec.codecs.encoder import Encode, checked
 from cmfspec.layout import GROUP
 
 ENCODERS: dict[str, Encode] = {

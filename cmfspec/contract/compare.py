@@ -2,6 +2,9 @@
 
 Law: finiteness is compared before any tolerance. ±0 are equal, any NaN equals any NaN, and a value may be off by two units
 in the last place; a q4tp tensor by 1e-5 of its largest value, since its ladder may be built in two ways.
+
+An encoder is held to bounds, never to bytes: its scales are the text's, give or take the last place of a half; its quants are
+the nearest to the *stored* scale; and what is lost is no more than these two together cost.
 """
 
 from __future__ import annotations
@@ -15,6 +18,21 @@ if TYPE_CHECKING:
 
 ULPS = 2
 Q4TP_RELATIVE = 1e-5
+
+HALF_ROUNDING = 2.0**-11  # share of a value that the nearest half may be off by
+HALF_SMALLEST = 2.0**-25  # and what it may be off by where halves are subnormal
+BF16_ROUNDING, BF16_SMALLEST = 2.0**-8, 2.0**-134  # the same of bf16
+SCALE_FLOOR = 2.0**-14  # to which a writer may raise a smaller scale: the smallest normal half
+NEAREST = 0.5 * (1 + 2.0**-10)  # of a scale: how far the nearest quant may be, with what float32 adds
+LADDER_NEAREST = 0.5 + 1e-3  # of a rung of q4tp, which may be built in two ways
+LOG_ROUNDING = 7.05e-4  # what rounding a scale to a half does to its log2
+RUNG_ERROR = 1e-4  # share by which a rung that isn't the nearest may be worse in squared error
+SAME_AMPLITUDE = 1e-3  # in log2: rows that are as loud as each other
+BUDGET_BITS = 1.0  # by which the mean width may miss its budget: there is no width of 7
+WATER_BITS = 2.0  # between the widths that the text's budget means for two rows: they can't be the same
+LOUDER, DUE_BITS = 1.0, 0.25  # an expert so much louder (log2) than its family is due so many bits more
+FLOAT_SUM = 2.0**-18  # share that a float32 sum of 32 magnitudes may be off by
+
 RESIDENT_SLACK = 64 * 2**20  # bytes of resident memory that a hostile file may cost over a valid one (ENV-023)
 
 
