@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cmfspec.codecs.encoder import Encode, largest, share, stored, summed
+from cmfspec.codecs.encoder import Encode, blocked, largest, share, stored, summed
 from cmfspec.codecs.q1 import POWERS
 from cmfspec.layout import GROUP
 
@@ -31,7 +31,7 @@ DIGITS = 35  # in the seven bytes of a tile; the last three are nobody's
 
 def mean_scales(weights: F32, kept: Mask, tensor: str) -> F32:
     """[rows, groups]: the mean magnitude of those that aren't kept apart, as halves; 0 where all are."""
-    blocks = weights.reshape(len(weights), -1, GROUP)
+    blocks = blocked(weights)
     inside = ~kept.reshape(blocks.shape)
     total = summed(np.where(inside, np.abs(blocks), np.float32(0)))
     return stored(total / np.maximum(inside.sum(axis=2), 1).astype(np.float32), tensor, "group scale")
@@ -55,7 +55,7 @@ def signs(weights: F32, scales: F32, kept: Mask, diffuse: bool) -> Mask:
 def tiles(scales: F32, bodies: NDArray[np.uint8]) -> bytes:
     """Each group's scale and then its bytes."""
     heads = scales.astype("<f2").view(np.uint8).reshape(-1, 2)
-    return np.hstack((heads, bodies.reshape(len(heads), -1))).tobytes()
+    return np.hstack((heads, bodies)).tobytes()
 
 
 def _signed(weights: F32, kept: Mask, diffuse: bool, tensor: str) -> bytes:
@@ -105,7 +105,9 @@ def ternary_bytes(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """[groups, 32] of codes to [groups, 7] bytes, five digits each, the least significant first."""
     digits = np.zeros((len(codes), DIGITS), np.uint8)
     digits[:, :GROUP] = codes
-    packed: NDArray[np.uint8] = (digits.reshape(len(codes), -1, len(POWERS)) * POWERS).sum(axis=2, dtype=np.uint8)
+    packed: NDArray[np.uint8] = (digits.reshape(len(codes), DIGITS // len(POWERS), len(POWERS)) * POWERS).sum(
+        axis=2, dtype=np.uint8
+    )
     return packed
 
 
@@ -137,7 +139,7 @@ def _gains(blocks: F32, scales: F32, nonzero: Mask) -> F32:
 
 def _q1t(weights: F32, tensor: str, keep: float = KEEP) -> bytes:
     kept = apart(weights, keep)
-    blocks = weights.reshape(len(weights), -1, GROUP)
+    blocks = blocked(weights)
     scales, nonzero = _support(blocks, ~kept.reshape(blocks.shape), tensor)
     nonzero &= scales[..., None] > 0
     final = stored(scales * _gains(blocks, scales, nonzero)[:, None], tensor, "group scale")

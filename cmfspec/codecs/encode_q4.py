@@ -92,8 +92,9 @@ def _searched(blocks: F32, rungs: F32, nearest: NDArray[np.int64]) -> NDArray[np
 
 def bit_codes(codes: NDArray[np.int64]) -> bytes:
     """[rows, groups] of codes, five bits each from the low end, each row padded to a byte."""
-    bits = (codes[:, :, None] >> np.arange(CODE_BITS)) & 1
-    return np.packbits(bits.reshape(len(codes), -1).astype(np.uint8), axis=1, bitorder="little").tobytes()
+    bits = ((codes[:, :, None] >> np.arange(CODE_BITS)) & 1).astype(np.uint8)
+    rows = bits.reshape(len(codes), codes.shape[1] * CODE_BITS)
+    return np.packbits(rows, axis=1, bitorder="little").tobytes()
 
 
 def _q4tp(weights: F32, tensor: str, search: bool = True) -> bytes:

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cmfspec.codecs.codec import groups
-from cmfspec.codecs.encoder import Encode, absmax, checked, log2, quants, raw, scale
+from cmfspec.codecs.encoder import Encode, absmax, blocked, checked, log2, quants, raw, scale
 from cmfspec.codecs.vbit import WIDTHS
-from cmfspec.layout import GROUP
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -116,9 +114,8 @@ def parts(weights: F32, widths: Widths, tensor: str) -> tuple[bytes, list[bytes]
     """(widths and scales, packed rows). Raises ValueError for widths that aren't one for each row, of those that are."""
     if widths.shape != (len(weights),) or not np.isin(widths, WIDTHS).all():
         raise ValueError(f"{tensor}: widths, wanted {len(weights)} of {WIDTHS}")
-    rows, per_row = len(weights), groups(weights.shape[1])
-    tops = np.ldexp(np.float32(1), widths.astype(np.int32) - 1).reshape(rows, 1, 1) - 1
-    blocks = weights.reshape(rows, per_row, GROUP)
+    tops = np.ldexp(np.float32(1), widths.astype(np.int32) - 1).reshape(-1, 1, 1) - 1
+    blocks = blocked(weights)
     scales = scale(absmax(blocks), tops[:, :, 0], tensor, "group scale")
     codes = quants(blocks, scales[:, :, None], tops) + tops
     body = bit_rows(codes.reshape(weights.shape).astype(np.uint8), widths)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cmfspec.errors import CannotEncode, Fault
+from cmfspec.layout import GROUP
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,6 +36,11 @@ def checked(weights: Any, tensor: str) -> F32:
         where = np.unravel_index(int(wrong.argmax()), weights.shape)
         raise cannot(tensor, where, float(weights[where]), "a finite weight")
     return np.ascontiguousarray(weights).reshape(weights.shape)  # a scalar stays one
+
+
+def blocked(weights: F32) -> F32:
+    """[rows, cols] as [rows, groups, 32]."""
+    return weights.reshape(len(weights), weights.shape[1] // GROUP, GROUP)
 
 
 def cannot(tensor: str, where: Any, found: object, wanted: str) -> CannotEncode:

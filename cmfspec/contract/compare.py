@@ -24,13 +24,14 @@ HALF_SMALLEST = 2.0**-25  # and what it may be off by where halves are subnormal
 BF16_ROUNDING, BF16_SMALLEST = 2.0**-8, 2.0**-134  # the same of bf16
 SCALE_FLOOR = 2.0**-14  # to which a writer may raise a smaller scale: the smallest normal half
 NEAREST = 0.5 * (1 + 2.0**-10)  # of a scale: how far the nearest quant may be, with what float32 adds
+RANGE_USED = 0.25  # of the top quant: what the largest of a row must reach where a writer is free to choose the scale
 LADDER_NEAREST = 0.5 + 1e-3  # of a rung of q4tp, which may be built in two ways
 LOG_ROUNDING = 7.05e-4  # what rounding a scale to a half does to its log2
 RUNG_ERROR = 1e-4  # share by which a rung that isn't the nearest may be worse in squared error
 SAME_AMPLITUDE = 1e-3  # in log2: rows that are as loud as each other
 BUDGET_BITS = 1.0  # by which the mean width may miss its budget: there is no width of 7
 WATER_BITS = 2.0  # between the widths that the text's budget means for two rows: they can't be the same
-LOUDER, DUE_BITS = 1.0, 0.25  # an expert so much louder (log2) than its family is due so many bits more
+LOUDER, DUE_BITS = 1.0, 0.25  # of experts: what is clearly louder, in log2; and clearly more bits, in the mean
 FLOAT_SUM = 2.0**-18  # share that a float32 sum of 32 magnitudes may be off by
 
 RESIDENT_SLACK = 64 * 2**20  # bytes of resident memory that a hostile file may cost over a valid one (ENV-023)
