@@ -1,7 +1,8 @@
 """What an encoding may lose, by its name: the round trip of Q-GEN-003 (§3.1, §3.2).
 
 Law: bounded by the weights alone wherever the text says how a scale is made: half a quant of that scale, and what rounding
-the scale to a half makes of the largest quant. One-bit and ternary rows are to lose no more than zeros would.
+the scale to a half makes of the largest quant. Ternary rows are to lose no more than zeros would; one-bit rows
+may carry their errors along, and are held exactly only where one magnitude says it all.
 """
 
 from __future__ import annotations
@@ -77,15 +78,15 @@ def _lost_in_ladders(case: Encoded) -> None:
     )
 
 
-def _no_worse_than_zeros(case: Encoded, inside: Any, kept: float) -> None:
+def _by_rows(case: Encoded, inside: Any, times: float) -> None:
     """By rows: squared error against squared weight, of what isn't an outlier; and those are the nearest halves."""
     within(case, np.where(inside, np.inf, _halves(case)), "the nearest half of an outlier")
     error = np.where(inside, case.lost, 0) ** 2
     power = np.where(inside, case.wide, 0) ** 2
     spare = case.weights.shape[1] * compare.SCALE_FLOOR**2
     demand(
-        error.sum(axis=1) <= kept * power.sum(axis=1) * (1 + 2 * compare.HALF_ROUNDING) + spare,
-        "a smaller squared error than zeros would have",
+        error.sum(axis=1) <= times * power.sum(axis=1) * (1 + 2 * compare.HALF_ROUNDING) + spare,
+        f"a squared error of no more than {times:g} times what zeros would have",
         lambda at: f"{error[at].sum():.6g} of {power[at].sum():.6g} in row {at[0]}",
     )
 
@@ -102,8 +103,7 @@ def _two_levels(case: Encoded) -> None:
 
 def _lost_in_signs(case: Encoded) -> None:
     groups = payloads.sign_groups(case.name, case.weights, case.payload)
-    carried = 4.0 if case.name == "q1s" else 1.0  # a sign that follows the row's error, not the weight, costs more
-    _no_worse_than_zeros(case, groups.inside.reshape(case.weights.shape), carried)
+    _by_rows(case, groups.inside.reshape(case.weights.shape), compare.SIGNS_LOST)
     _two_levels(case)
 
 
@@ -111,7 +111,7 @@ def _lost_in_ternary(case: Encoded) -> None:
     rows, columns, _ = payloads.ternary(case.weights.shape, case.payload)
     inside = np.ones(case.weights.shape, np.bool_)
     inside[rows, columns] = False
-    _no_worse_than_zeros(case, inside, 1.0)
+    _by_rows(case, inside, 1.0)
 
 
 LOSSES: dict[str, Callable[[Encoded], None]] = {

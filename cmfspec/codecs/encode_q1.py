@@ -41,15 +41,18 @@ def signs(weights: F32, scales: F32, kept: Mask, diffuse: bool) -> Mask:
     """Whether each weight's bit is set: ±0 counts as positive. diffuse: what a sign leaves over goes to the next one."""
     if not diffuse:
         return weights >= 0
-    bits = np.empty(weights.shape, np.bool_)
+    columns, lone, levels = (
+        np.ascontiguousarray(part.T) for part in (weights, kept, scales)
+    )  # all rows at once, quickly
+    bits = np.empty(columns.shape, np.bool_)
     over = np.zeros(len(weights), np.float32)
-    for column in range(weights.shape[1]):
-        apart = kept[:, column]
-        value = weights[:, column] + over
-        bits[:, column] = np.where(apart, weights[:, column] >= 0, value >= 0)
-        scale = scales[:, column // GROUP]
-        over = np.where(apart, over, value - np.where(value >= 0, scale, -scale))
-    return bits
+    for place, column in enumerate(columns):
+        value = column + over
+        positive = value >= 0
+        level = levels[place // GROUP]
+        bits[place] = np.where(lone[place], column >= 0, positive)
+        over = np.where(lone[place], over, value - np.where(positive, level, -level))
+    return np.ascontiguousarray(bits.T)
 
 
 def tiles(scales: F32, bodies: NDArray[np.uint8]) -> bytes:

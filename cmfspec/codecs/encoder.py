@@ -113,5 +113,9 @@ def share(keep: float, total: int) -> int:
 
 def largest(magnitudes: F32, count: int) -> NDArray[np.int64]:
     """Flat places of the `count` largest, ascending; of equal ones, the earlier."""
-    chosen = np.argsort(-magnitudes.reshape(-1), kind="stable")[:count]
-    return np.sort(chosen)
+    flat = magnitudes.reshape(-1)
+    if count == 0:
+        return np.zeros(0, np.int64)
+    least = np.partition(flat, flat.size - count)[flat.size - count]
+    above, ties = np.flatnonzero(flat > least), np.flatnonzero(flat == least)
+    return np.sort(np.concatenate((above, ties[: count - len(above)])))

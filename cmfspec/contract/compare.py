@@ -29,6 +29,9 @@ LADDER_NEAREST = 0.5 + 1e-3  # of a rung of q4tp, which may be built in two ways
 LOG_ROUNDING = 7.05e-4  # what rounding a scale to a half does to its log2
 RUNG_ERROR = 1e-4  # share by which a rung that isn't the nearest may be worse in squared error
 SAME_AMPLITUDE = 1e-3  # in log2: rows that are as loud as each other
+SIGNS_LOST = (
+    4.0  # squared weights: with (|w| + s)² for each, where a sign follows the error of those before, not its weight
+)
 BUDGET_BITS = 1.0  # by which the mean width may miss its budget: there is no width of 7
 WATER_BITS = 2.0  # between the widths that the text's budget means for two rows: they can't be the same
 LOUDER, DUE_BITS = 1.0, 0.25  # of experts: what is clearly louder, in log2; and clearly more bits, in the mean
