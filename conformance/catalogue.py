@@ -8,6 +8,7 @@ from conformance import (
     s01_envelope,
     s02_header,
     s03_1_dtypes,
+    s03_2_encoded,
     s03_2_q1,
     s03_2_q4,
     s03_2_q8,
@@ -19,6 +20,6 @@ from conformance import (
 SECTIONS = (
     *(s01_envelope, s01_1_features, s01_2_validation),
     s02_header,
-    *(s03_directory, s03_1_dtypes, s03_2_q8, s03_2_q4, s03_2_vbit, s03_2_q1),
+    *(s03_directory, s03_1_dtypes, s03_2_q8, s03_2_q4, s03_2_vbit, s03_2_q1, s03_2_encoded),
     s08_hash64,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from cmfspec.codecs import CODECS
-from cmfspec.contract.rule import DERIVED, LITERAL, READER, WRITER_ONLY, rule, untested
+from cmfspec.contract.rule import DERIVED, LITERAL, READER, rule, untested
 from cmfspec.contract.subject import Subject
 from cmfspec.errors import Parse
 from conformance.draws import lies, sampled_from
@@ -154,4 +154,3 @@ def the_first_id_past_the_table_is_unknown(subject: Subject, file: File) -> None
 
 
 untested("DT-005", quote="id 从不重用", because="binds the text itself; the stored files of each id would show it")
-untested("DT-006", quote="一维张量以及元素数 < 32 的张量始终为 `f16`", because=WRITER_ONLY)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cmfspec.contract.rule import DERIVED, LITERAL, NEWER_TEXT, OBSERVATION, READER, WRITER_ONLY, rule, untested
+from cmfspec.contract.rule import DERIVED, LITERAL, NEWER_TEXT, OBSERVATION, READER, rule, untested
 from cmfspec.contract.subject import Subject
 from cmfspec.layout import GROUP
 from conformance.draws import lies, sampled_from
@@ -313,8 +313,6 @@ def decoding_is_float32_arithmetic(subject: Subject, file: File) -> None:
     subject.must_decode(file)
 
 
-for _identity, _quote in (("Q-GEN-003", TRUSTED), ("Q-GEN-004", TRUSTED)):
-    untested(_identity, quote=_quote, because=WRITER_ONLY)
 untested(
     "Q-GEN-001",
     quote='"先量化值，后 scale"',

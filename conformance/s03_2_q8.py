@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cmfspec.contract.rule import DERIVED, LITERAL, OBSERVATION, READER, WRITER_ONLY, rule, untested
+from cmfspec.contract.rule import DERIVED, LITERAL, OBSERVATION, READER, rule
 from cmfspec.contract.subject import Subject
 from conformance.draws import files, lies, sampled_from
 from golden.files import File
@@ -130,7 +130,3 @@ def q8_2f_has_a_scale_for_each_row_and_each_column(subject: Subject, file: File)
 def q8_2f_is_for_matrices(subject: Subject, file: File) -> None:
     """Rows and columns are what its fields are for."""
     subject.must_not_decode(file)
-
-
-untested("Q-Q8ROW-003", quote="`scale[o] = absmax(row_o)/127`", because=WRITER_ONLY)
-untested("Q-Q82F-003", quote=TWO_FIELDS, because=WRITER_ONLY)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cmfspec.contract.rule import DERIVED, LITERAL, READER, WRITER_ONLY, rule, untested
+from cmfspec.contract.rule import DERIVED, LITERAL, READER, rule, untested
 from cmfspec.contract.subject import Subject
 from cmfspec.layout import GROUP
 from conformance.draws import lies, sampled_from
@@ -131,11 +131,3 @@ untested(
     quote="each row padded to a byte]",
     because="32·b bits are whole bytes: there is never a bit of padding",
 )
-for _identity, _quote in (
-    ("Q-VBIT-007", WIDTHS),
-    ("Q-VBIT-008", "在 log2 行幅度上朝张量的平均预算做注水"),
-    ("Q-VBIT-009", "预算在**家族内共享**"),
-    ("Q-VBIT-010", "在标定时收集的路由器选择频率"),
-    ("Q-VBITRO-003", OFFSETS),
-):
-    untested(_identity, quote=_quote, because=WRITER_ONLY)

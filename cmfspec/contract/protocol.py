@@ -35,6 +35,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     file: path of the file asked about, "" for hello, ping and bye.
     protocol: hello only, the protocol's version.
     index: the tensor's place in the directory, from 0.
+    dtype, shape: what to encode as, and the dimensions of what is encoded.
+    bits: the mean width of a row, for vbit.
     form: `f32` for decoded values, `raw` for the payload's bytes.
     out: a path that does not exist yet; the answer goes there (see `Operation.out`).
     """
@@ -45,6 +47,9 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     protocol: int | None = None
     index: int | None = None
     form: Form | None = msgspec.field(default=None, name="as")
+    dtype: int | None = None
+    shape: list[int] | None = None
+    bits: float | None = None
     out: str | None = None
 
 
@@ -57,6 +62,7 @@ class Hello(msgspec.Struct, frozen=True):
         than this revision of the text knows: rules about the unknown then skip what is named.
     kinds: false if its refusals have no kinds.
     forms: what `tensor` is answered as, of `f32` and `raw`.
+    encodes: the ids that it encodes (`encode`).
     """
 
     protocol: int
@@ -70,6 +76,7 @@ class Hello(msgspec.Struct, frozen=True):
     kinds: bool = True
     artifacts: list[str] = []
     forms: list[Form] = msgspec.field(default_factory=lambda: list(FORMS))
+    encodes: list[int] = []
 
 
 class Nothing(msgspec.Struct, frozen=True):
@@ -110,6 +117,12 @@ class Hashed(msgspec.Struct, frozen=True):
     hash: str
 
 
+class Encoded(msgspec.Struct, frozen=True):
+    """dtype: the id of the encoding that was used in the end, where it isn't the one that was asked for."""
+
+    dtype: int | None = None
+
+
 class TensorLine(msgspec.Struct, frozen=True):
     """One line of the list that `tensors` writes. off, nbytes: decimal strings (they can pass 2^53); hash: hex."""
 
@@ -142,6 +155,8 @@ OPERATIONS: dict[str, Operation] = {
         Operation("tensor", "one tensor", Nothing, ("index", "as", "out"), "f32: little-endian, row-major; raw: payload"),
         Operation("verify", "check every hash of the chain (§8.1)", Verified),
         Operation("hash64", "hash64 of the file's bytes, whatever they are (§8)", Hashed),
+        Operation("encode", "encode the float32 in `file` (§3.2)", Encoded, ("dtype", "shape", "bits", "out"), "the payload"),
+        Operation("write", "write what the JSON in `file` describes (§1)", Nothing, ("out",), "the container"),
         Operation("bye", "the last request; answer and exit 0", Nothing),
     )
 }  # fmt: skip

@@ -7,17 +7,19 @@ one with one part replaced.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import cmfspec
-from cmfspec.codecs import CODECS
+from cmfspec.codecs import CODECS, ENCODERS, encode, plan
 from cmfspec.contract.protocol import (
-    OPERATIONS,
     PROTOCOL,
+    Encoded,
     Hashed,
     Hello,
     Nothing,
@@ -35,7 +37,15 @@ from cmfspec.format.checks import CHECKS, Check
 from cmfspec.format.container import Container, Tensor
 from cmfspec.format.hash64 import hash64
 from cmfspec.format.view import View
-from cmfspec.layout import IMPLEMENTED_FEATURES
+from cmfspec.layout import DTYPE_IDS, DTYPE_NAMES, IMPLEMENTED_FEATURES
+
+Encode = Callable[[str, Any, Mapping[str, Any]], tuple[str, bytes]]
+
+
+def _encode(wanted: str, weights: Any, options: Mapping[str, Any]) -> tuple[str, bytes]:
+    """What the plan makes of a request: the encoding that is used, and the payload."""
+    used = plan("", weights.shape, wanted)
+    return used, encode(used, weights, **(options if used == wanted else {}))
 
 
 @dataclass(frozen=True)
@@ -44,7 +54,8 @@ class Parts:
 
     checks: the table of checks; view: bytes to a view; tensor: container and index to its entry;
     values: container and index to float32; verify: container to problems; hash: bytes to hash64;
-    features: the bits of required_features that hello declares; opened: the reply to open.
+    features: the bits of required_features that hello declares; opened: the reply to open;
+    encode: wanted encoding, float32 weights and options to the encoding that was used and its payload.
     """
 
     checks: tuple[Check, ...] = CHECKS
@@ -57,6 +68,7 @@ class Parts:
     opened: Callable[[Container], Reply] = field(
         default=lambda opened: Reply("ok", Opened.of(len(opened), opened.sections))
     )
+    encode: Encode = _encode
     name: str = "cmfspec"
 
 
@@ -88,11 +100,12 @@ def _hello(parts: Parts, _: Any, __: Request) -> Reply:
         protocol=PROTOCOL,
         name=parts.name,
         version=cmfspec.__version__,
-        operations=[*OPERATIONS],
+        operations=[*_OPERATIONS],
         features=list(parts.features),
         dtypes=[*CODECS],
         language="Python",
         build="release",
+        encodes=[DTYPE_IDS[name] for name in ENCODERS],
         artifacts=sorted(str(path) for path in home.rglob("*.py")),
     )
     return Reply("ok", hello)
@@ -142,6 +155,15 @@ def _hash64(parts: Parts, _: Any, request: Request) -> Reply:
     return Reply("ok", Hashed(f"{parts.hash(container.read(request.file)):016x}"))
 
 
+def _encoded(parts: Parts, _: Any, request: Request) -> Reply:
+    shape = tuple(request.shape or ())
+    weights = np.frombuffer(container.read(request.file), "<f4").astype(np.float32).reshape(shape)
+    options = {"bits": request.bits} if request.bits else {}
+    used, payload = parts.encode(DTYPE_NAMES[request.dtype or 0], weights, options)
+    _write(request.out, payload)
+    return Reply("ok", Encoded(DTYPE_IDS[used]))
+
+
 def _write(out: str | None, data: bytes) -> None:
     if out is None:
         raise ValueError("the request names no `out`")
@@ -158,4 +180,5 @@ _OPERATIONS: dict[str, Callable[[Parts, Callable[[str], Container], Request], Re
     "tensor": _tensor,
     "verify": _verify,
     "hash64": _hash64,
+    "encode": _encoded,
 }

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -31,11 +31,18 @@ from cmfspec.contract.outcome import (
 from cmfspec.contract.outcome import Protocol as BrokenProtocol
 from cmfspec.contract.protocol import BadReply, Form, Opened, Reply, TensorLine, Verified, decode_line
 from cmfspec.errors import Refusal
-from cmfspec.format.build import Entry
+from cmfspec.format import container, verify
+from cmfspec.format.build import Blueprint, Entry, canonical, to_json
+from cmfspec.format.container import Container
 from cmfspec.format.hash64 import hash64
-from cmfspec.layout import DTYPE_NAMES, ENVELOPE_AT, FEATURE_NAMES, IMPLEMENTED_FEATURES, RESERVED_FEATURES
+from cmfspec.format.view import View
+from cmfspec.layout import DTYPE_IDS, DTYPE_NAMES, ENVELOPE_AT, FEATURE_NAMES, IMPLEMENTED_FEATURES, RESERVED_FEATURES
+
+if TYPE_CHECKING:
+    from cmfspec.codecs.codec import F32
 
 FEATURES_AT = ENVELOPE_AT["required_features"]
+WRITES = ("encode", "write")  # operations that are asked about something that is no container
 
 
 class Content(Protocol):
@@ -62,6 +69,25 @@ class Edited(Tensors, Protocol):
     def base(self) -> Tensors:
         """The right one."""
         ...
+
+
+class Described(Protocol):
+    """A file by what it holds."""
+
+    @property
+    def blueprint(self) -> Blueprint:
+        """What it holds."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Bytes:
+    """What an encoder is to encode, or the description of what a writer is to write."""
+
+    raw: bytes
+
+    def content(self) -> bytes:
+        return self.raw
 
 
 @dataclass(frozen=True)
@@ -106,7 +132,8 @@ class Subject:
             raise ErrorReply("an answer", f"{op}: error {reply.message!r}")
         if reply.status == "unsupported" and not undeclared:
             raise ErrorReply(f"{op}, which hello declares", f"unsupported {reply.message!r}")
-        return Answer(op, reply, self.hello.kinds, self._excuse(file) if reply.status == "refused" else "")
+        excused = reply.status == "refused" and op not in WRITES
+        return Answer(op, reply, self.hello.kinds, self._excuse(file) if excused else "")
 
     def _excuse(self, file: Content) -> str:
         """What a valid file holds that hello doesn't declare: such a file may be refused."""
@@ -187,6 +214,36 @@ class Subject:
         self.tensor(file.base, index).must_be_accepted()
         if self.open(file).accepted:
             self.tensor(file, index).must_refuse()
+
+    def encode(self, name: str, weights: F32, bits: float | None = None) -> Encoding:
+        """The payload of these weights. name: the encoding that is asked for. bits: for vbit, the mean width of a row.
+        Raises NotApplicable for an encoding that hello doesn't list in `encodes`."""
+        self.needs("encode")
+        dtype = DTYPE_IDS[name]
+        if dtype not in self.hello.encodes:
+            raise NotApplicable(f"an encoder of {name}", "hello does not declare it")
+        out = self.link.new_out()
+        asked: dict[str, Any] = {"dtype": dtype, "shape": list(weights.shape), "out": out} | (
+            {"bits": bits} if bits else {}
+        )
+        answer = self.ask("encode", _Bytes(weights.astype("<f4").tobytes()), **asked)
+        return Encoding(answer.op, answer.reply, answer.kinds, answer.excuse, out, dtype)
+
+    def write(self, file: Described) -> Written:
+        """A file that holds the same, written by the subject; valid and sound by our own reader."""
+        out = self.link.new_out()
+        self.ask("write", _Bytes(canonical(to_json(file.blueprint)).encode()), out=out).must_be_accepted()
+        content = _written(out)
+        for fault in container.faults(content):
+            raise WrongValue("a valid file written", str(fault))
+        written = Written(container.open(content))
+        for problem in verify.verify(written.opened):
+            raise WrongValue("a sound file written", str(problem))
+        return written
+
+    def must_not_write(self, file: Described) -> None:
+        """No file can hold this, and the writer says so."""
+        self.ask("write", _Bytes(canonical(to_json(file.blueprint)).encode()), out=self.link.new_out()).must_refuse()
 
     def needs_dtype(self, dtype: int) -> None:
         """Go on only if hello says that tensors of this dtype are decoded."""
@@ -406,6 +463,60 @@ class HeaderSeen(Answer):
             got, want = _dig(seen, key), _dig(wanted, key)
             if got != want:
                 raise WrongValue(f"header {key} = {_short(want)}", _short(got))
+
+
+@dataclass(frozen=True)
+class Encoding(Answer):
+    """Weights as the subject encodes them."""
+
+    out: str = ""
+    asked: int = 0
+
+    @property
+    def payload(self) -> bytes:
+        """The payload. Raises WrongReject if there is none."""
+        self.must_be_accepted()
+        return _written(self.out)
+
+    def must_be_in(self, *names: str) -> str:
+        """The encoding that was used is one of these; its name."""
+        self.must_be_accepted()
+        used = self.reply.value.dtype
+        used = self.asked if used is None else used
+        name = DTYPE_NAMES[used] if 0 <= used < len(DTYPE_NAMES) else f"dtype {used}"
+        if name not in names:
+            raise WrongValue(" or ".join(names), name)
+        return name
+
+
+@dataclass(frozen=True)
+class Written:
+    """A file that a subject wrote, as our own reader sees it."""
+
+    opened: Container
+
+    @property
+    def view(self) -> View:
+        """Its bytes and its parts."""
+        return self.opened.view
+
+    @property
+    def envelope(self) -> dict[str, int]:
+        """The fields of its envelope."""
+        return self.view.envelope
+
+    def has_bit(self, bit: int) -> bool:
+        """Whether this bit of required_features is set."""
+        return bool(self.envelope["required_features"] >> bit & 1)
+
+    def must_be(self, what: str, got: Any, want: Any) -> None:
+        """Something about it is as it should be."""
+        if got != want:
+            raise WrongValue(f"{what}: {_short(want)}", _short(got))
+
+    def observe(self, tell: Callable[[Written], str]) -> NoReturn:
+        """The text is silent: report what was done."""
+        raise Observed("anything: the text is silent", tell(self))
 
 
 def _dig(node: Any, path: str) -> Any:

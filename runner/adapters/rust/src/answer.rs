@@ -1,7 +1,8 @@
 //! answer.rs: the operations, each a question to cortiq-core.
 //!
 //! Its law: the crate is asked, and what it says is told; nothing is checked, mended or left out on the way. Only calls are
-//! used that every release of the crate has. The list in hello is read off the table that does the work.
+//! used that every release of the crate has, encode.rs aside. The list in hello is read off the table that does the work.
+use crate::encode;
 use crate::probe;
 use crate::protocol::{text, Fault, Outcome, Request};
 use cortiq_core::format::features::SUPPORTED;
@@ -12,10 +13,11 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 
 pub const LAST: &str = "bye";
+const ENCODE: &str = "encode";
 const PROBLEMS: usize = 1000; // of verify, told one by one
 
 type Operation = (&'static str, fn(&Request) -> Outcome);
-const OPERATIONS: [Operation; 9] = [
+const OPERATIONS: [Operation; 10] = [
     ("hello", hello),
     ("ping", nothing),
     ("open", open),
@@ -24,6 +26,7 @@ const OPERATIONS: [Operation; 9] = [
     ("tensor", tensor),
     ("verify", verify),
     ("hash64", hash),
+    (ENCODE, encoded),
     (LAST, nothing),
 ];
 
@@ -49,14 +52,16 @@ fn nothing(_: &Request) -> Outcome {
 }
 
 fn hello(_: &Request) -> Outcome {
-    let operations = OPERATIONS.map(|(op, _)| op);
+    let encodes = encode::ids();
+    let known = OPERATIONS.iter().map(|(op, _)| *op);
+    let operations: Vec<_> = known.filter(|op| *op != ENCODE || !encodes.is_empty()).collect();
     let features: Vec<u32> = (0..32).filter(|bit| SUPPORTED >> bit & 1 == 1).collect();
     let own = std::env::current_exe().map_err(|error| Fault::Error(error.to_string()))?;
     let release = if cfg!(debug_assertions) { "debug" } else { "release" };
     Ok(json!({
         "protocol": 1, "name": "cortiq-core", "version": env!("CORTIQ_CORE_VERSION"), "language": "Rust",
         "build": release, "operations": operations, "features": features, "dtypes": probe::dtypes()?,
-        "kinds": true, "artifacts": [text(&own.to_string_lossy())],
+        "kinds": true, "encodes": encodes, "artifacts": [text(&own.to_string_lossy())],
     }))
 }
 
@@ -160,6 +165,11 @@ fn hash(request: &Request) -> Outcome {
     }
     let bytes = fs::read(&request.file).map_err(Fault::other)?;
     Ok(json!({"hash": format!("{:016x}", hash64(&bytes))}))
+}
+
+fn encoded(request: &Request) -> Outcome {
+    let payload = encode::encode(request)?;
+    written(request, |out| out.write_all(&payload))
 }
 
 /// "Longer answers go to the new file that the request names in `out`."

@@ -4,6 +4,7 @@
 //! What can't be caught (an abort, a stack that is full, a signal) ends the process, and is left to. Nothing is kept between
 //! requests: each opens its file anew.
 mod answer;
+mod encode;
 mod probe;
 mod protocol;
 

@@ -24,6 +24,8 @@ pub struct Request {
     pub file: String,
     pub index: Option<u64>,
     pub form: Option<String>,
+    pub dtype: Option<u64>,
+    pub shape: Vec<usize>,
     pub out: Option<String>,
 }
 
@@ -46,6 +48,11 @@ impl Request {
             file: string("file")?,
             index: members.get("index").and_then(Value::as_u64),
             form: string("as"),
+            dtype: members.get("dtype").and_then(Value::as_u64),
+            shape: members
+                .get("shape")
+                .and_then(|shape| serde_json::from_value(shape.clone()).ok())
+                .unwrap_or_default(),
             out: string("out"),
         })
     }
