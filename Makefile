@@ -10,7 +10,7 @@ run: $(READY)
 	$(BIN)/cmfspec run
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 -rs
+	$(BIN)/python -m pytest -n 2 -rs $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -215,6 +215,18 @@ def explain(identity: str, as_json: bool) -> None:
 
 
 @cli.command()
+@click.option("-j", "--jobs", type=click.IntRange(min=1), help="Processes (default: one a core).")
+@click.option("--write", type=click.Path(dir_okay=False), metavar="FILE", help="Put the numbers into this text.")
+@click.option("--check", type=click.Path(dir_okay=False), metavar="FILE", help="Fail if this text has other numbers.")
+@json_flag
+def selftest(**options: Any) -> None:
+    """Measure the suite itself: which rules are tested, and does each find its deliberately wrong readers?"""
+    from runner.selftest import selftest_command
+
+    sys.exit(selftest_command(**options))
+
+
+@cli.command()
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
     """Print the shell's completion script: `eval "$(cmfspec completion bash)"`."""
