@@ -227,6 +227,16 @@ def selftest(**options: Any) -> None:
 
 
 @cli.command()
+@click.argument("text", metavar="NEW.md", type=click.Path(exists=True, dir_okay=False))
+@json_flag
+def gate(text: str, as_json: bool) -> None:
+    """Hold a newer text of the spec against ours: 0 the same but for white space, 1 something is to be read again."""
+    from runner.gate import gate_command
+
+    sys.exit(gate_command(text, as_json))
+
+
+@cli.command()
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
     """Print the shell's completion script: `eval "$(cmfspec completion bash)"`."""

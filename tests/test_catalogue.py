@@ -5,17 +5,12 @@ from __future__ import annotations
 import pytest
 
 from cmfspec.contract.rule import CATALOGUE, GRADED, TIERS, UNTESTED, load_catalogue, norms, spec_text, status
-from cmfspec.spec import digests
+from cmfspec.spec import digests, squeezed
 from conformance.twins import TWINS
 from golden.cases import stored
 
 load_catalogue()
 WRITTEN = ("ENV", "FEAT", "VAL", "HDR", "DIR", "DT", "Q", "BLOB", "HASH")
-
-
-def squeezed(text: str) -> str:
-    """Without white space and emphasis: line breaks in the text mean nothing."""
-    return "".join(text.replace("**", "").split())
 
 
 def test_the_vendored_texts_are_the_ones_that_were_read() -> None:

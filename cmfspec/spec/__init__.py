@@ -13,3 +13,8 @@ TEXTS = {"spec_sha256": "SPEC.zh.md", "rules_sha256": "rules.json", "rulings_sha
 def digests() -> dict[str, str]:
     """SHA-256 of each vendored text."""
     return {key: hashlib.sha256(files(__name__).joinpath(name).read_bytes()).hexdigest() for key, name in TEXTS.items()}
+
+
+def squeezed(text: str) -> str:
+    """Without white space and emphasis (`**`): line breaks in the text mean nothing."""
+    return "".join(text.replace("**", "").split())
