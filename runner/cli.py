@@ -151,6 +151,42 @@ def doctor(**options: Any) -> None:
 
 
 @cli.command()
+@_targets
+@click.option("-o", "output", metavar="FILE", help="Where the certificate goes, - for stdout.")
+@click.option("--key", type=click.Path(dir_okay=False), metavar="FILE", help="Sign it: Ed25519, PEM or hex.")
+@click.option("--new-key", type=click.Path(dir_okay=False), metavar="FILE", help="Make such a key, and nothing else.")
+@click.option("-j", "--jobs", type=click.IntRange(min=1), help="Workers of the first run (default: one a core).")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the second run's order.")
+def certify(**options: Any) -> None:
+    """Judge an implementation by every case, twice, and write a certificate.
+
+    A certificate states the score, good or bad; exit 0 only if it is «conformant».
+    """
+    from runner.certify import certify_command
+
+    sys.exit(certify_command(**options))
+
+
+@cli.group()
+def certificate() -> None:
+    """Check what `certify` has written."""
+
+
+@certificate.command("verify")
+@click.argument("path", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
+@_targets
+@click.option("--pubkey", metavar="KEY", help="The key that must have signed it: a PEM file, or 64 hex digits.")
+@click.option("--replay", is_flag=True, help="Judge the implementation again: the same files, the same outcomes.")
+@click.option("-j", "--jobs", type=click.IntRange(min=1), help="Workers of the replay (default: one a core).")
+@json_flag
+def certificate_verify(path: str, **options: Any) -> None:
+    """Does a certificate hold, whose is it, and does it state «conformant»?"""
+    from runner.recheck import verify_command
+
+    sys.exit(verify_command(path, **options))
+
+
+@cli.command()
 def serve() -> None:
     """Be an adapter: answer with our own reader on stdin and stdout."""
     from cmfspec.contract.reference import reference

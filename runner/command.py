@@ -13,7 +13,7 @@ import shlex
 import shutil
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from cmfspec.contract.outcome import NotApplicable, Outcome, Timeout
@@ -67,7 +67,7 @@ class Command:
             dtypes=list(dtypes),
             kinds=False,
             forms=["f32"],
-            artifacts=_artifacts(self.templates.values()),
+            artifacts=files_of(self.templates.values()),
         )
         self._scratch = Scratch(scratch, self.limits.scratch)
         self._tail = ""
@@ -168,7 +168,7 @@ class Command:
         return outcome
 
 
-def _artifacts(templates: Any) -> list[str]:
+def files_of(templates: Iterable[Sequence[str]]) -> list[str]:
     """The files that a command line names: the program, and scripts or jars among its words."""
     found: dict[str, None] = {}
     for program, *words in templates:

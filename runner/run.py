@@ -136,7 +136,7 @@ def run_command(
             link.close()
         stream.write(header(selection, target.name, hello, sys.argv[1:]))
         if steps[-1].problem:
-            _show_step(results, target, steps[-1])
+            show_step(results, target, steps[-1])
             stream.write(
                 {
                     **footer(selection, ()),
@@ -190,7 +190,7 @@ def doctor_command(**options: Any) -> int:
         for step in preflight(link):
             failed = bool(step.problem)
             if failed:
-                _show_step(console, target, step)
+                show_step(console, target, step)
             else:
                 said = f" {_title(link.hello)}" if step.name == "hello" else ""
                 console.print(f"[green]ok[/] {step.name}{said}")
@@ -202,7 +202,8 @@ def doctor_command(**options: Any) -> int:
         link.close()
 
 
-def _show_step(console: Console, target: Target, step: Step) -> None:
+def show_step(console: Console, target: Target, step: Step) -> None:
+    """Say why the preflight failed."""
     console.print(f"[bold red]{target.name} fails at {step.name}[/], before any rule", soft_wrap=True)
     console.print(f"  {safe(step.problem)}", markup=False, soft_wrap=True)
     console.print(f"  hint: {step.hint}", markup=False, soft_wrap=True)

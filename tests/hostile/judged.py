@@ -92,6 +92,14 @@ def declares_little(request):
     return reply
 
 
+def is_elsewhere(request):
+    """Names a file of its own that is not there."""
+    reply = RIGHT(request)
+    if request.op == "hello":
+        reply.value.artifacts[:] = ["/nonexistent/reader.so"]
+    return reply
+
+
 def remembers(request):
     """Refuses every file after the first fifty."""
     LAST["count"] = LAST.get("count", 0) + (request.op == "open")
@@ -121,6 +129,7 @@ VICES = {
     "previous": previous,
     "unsupported": unsupported,
     "declares_little": declares_little,
+    "is_elsewhere": is_elsewhere,
     "remembers": remembers,
     "strays": strays,
 }
