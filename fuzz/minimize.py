@@ -1,7 +1,7 @@
 """The one minimiser: the smallest file that still shows the same thing.
 
-Law: on the blueprint first (edits, tensors, sections, header fields), then on plain numbers; a candidate is kept if and only
-if `still` says so. The number of trials and the time are bounded, since each may cost a hang.
+Law: on the blueprint first (edits, tensors, sections, header fields), then on plain numbers, bytes last; a candidate is kept
+if and only if `still` says so. The number of trials and the time are bounded, since each may cost a hang.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def smaller(file: File) -> Iterator[File]:
     for kept in _edits(file.edits):
         yield replace(file, edits=kept)
     yield from (_with(file, change) for change in _changes(blueprint))
-    for index in reversed(range(len(blueprint.tensors))):
-        tensors = blueprint.tensors[:index] + blueprint.tensors[index + 1 :]
-        yield replace(_with(file, {"tensors": tensors}), edits=_without_tensor(file.edits, index))
+    for start, stop in runs(len(blueprint.tensors)):
+        tensors = blueprint.tensors[:start] + blueprint.tensors[stop:]
+        yield replace(_with(file, {"tensors": tensors}), edits=without_tensors(file.edits, start, stop))
 
 
 def _edits(edits: tuple[Edit, ...]) -> Iterator[tuple[Edit, ...]]:
@@ -86,16 +86,56 @@ def _without_a_key(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield from ({**node, key: inner} for inner in _without_a_key(value))
 
 
-def _without_tensor(edits: tuple[Edit, ...], gone: int) -> tuple[Edit, ...]:
+def without_tensors(edits: tuple[Edit, ...], start: int, stop: int) -> tuple[Edit, ...]:
+    """The edits of a file without its tensors from `start` to before `stop`."""
     kept: list[Edit] = []
     for path, value in edits:
         match = _RECORD.fullmatch(path)
         if not match:
             kept.append((path, value))
-        elif int(match[1]) != gone:
-            kept.append((f"dir[{int(match[1]) - (int(match[1]) > gone)}]{match[2]}", value))
+        elif not start <= (index := int(match[1])) < stop:
+            kept.append((f"dir[{index - (stop - start) * (index >= stop)}]{match[2]}", value))
     return tuple(kept)
+
+
+def runs(count: int) -> Iterator[tuple[int, int]]:
+    """(start, stop) of what to leave out of `count` things: each half first, then smaller pieces, from the end."""
+    size = count // 2
+    while size > 1:
+        yield from ((max(0, stop - size), stop) for stop in range(count, 0, -size))
+        size //= 2
+    yield from ((index, index + 1) for index in reversed(range(count)))
 
 
 def _with(file: File, change: dict[str, Any]) -> File:
     return replace(file, recipe=canonical(to_json(replace(file.blueprint, **change))))
+
+
+def minimize_bytes(
+    content: bytes, still: Callable[[bytes], bool], trials: int = TRIALS, seconds: float = SLOW_SECONDS
+) -> bytes:
+    """The same on plain bytes: pieces left out, then pieces set to zero, the large ones first."""
+    deadline = time.monotonic() + seconds
+    best, left = content, trials
+    for change in (_cut, _zeroed):
+        size = max(1, len(best) // 2)
+        while size and len(best) > 1:
+            for stop in range(len(best), 0, -size):
+                candidate = change(best, max(0, stop - size), stop)
+                if candidate == best:
+                    continue
+                if left <= 0 or time.monotonic() > deadline:
+                    return best
+                left -= 1
+                if still(candidate):
+                    best = candidate
+            size //= 2
+    return best
+
+
+def _cut(content: bytes, start: int, stop: int) -> bytes:
+    return content[:start] + content[stop:]
+
+
+def _zeroed(content: bytes, start: int, stop: int) -> bytes:
+    return content[:start] + bytes(len(content[start:stop])) + content[stop:]

@@ -196,6 +196,37 @@ def serve() -> None:
 
 
 @cli.command()
+@click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False))
+@_targets
+@json_flag
+def repro(folder: str, **options: Any) -> None:
+    """Ask the case of a folder that `run` has left once more: 0 it passes, 1 it fails, 3 it was not judged.
+
+    Without --impl or --argv the embedded reference is asked.
+    """
+    from runner.repro import repro_command
+
+    sys.exit(repro_command(folder, **options))
+
+
+@cli.command()
+@click.argument("path", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
+@_targets
+@click.option("-o", "output", type=click.Path(dir_okay=False), metavar="OUT", help="Default: FILE with .min.cmf.")
+@click.option("--trials", type=click.IntRange(min=1), help="How often to ask at most (200; 30 for hangs and crashes).")
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=60.0, show_default=True, help="How long at most.")
+@json_flag
+def minimize(path: str, **options: Any) -> None:
+    """Find a smaller file that an implementation misjudges in the same way, by what our reader says of it.
+
+    0: it is written; 1: the file is not misjudged, and nothing is written.
+    """
+    from runner.minimizing import minimize_command
+
+    sys.exit(minimize_command(path, **options))
+
+
+@cli.command()
 @click.argument("file", type=click.Path(dir_okay=False))
 @json_flag
 def verify(file: str, as_json: bool) -> None:

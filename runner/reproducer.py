@@ -21,6 +21,7 @@ from runner.sequence import FILE, text
 
 SLOW = ("CRASH", "TIMEOUT", "RESOURCE")
 UNSHRINKABLE = ("FLAKY", "STATE_LEAK")  # one file alone does not show them
+CASE = "case.json"
 QUICK_SECONDS = 10.0  # for a failure that comes at once
 LARGEST = 16 * 2**20  # bytes of a file that is copied; a larger one is described only
 _NO_PATH = re.compile(r"[^A-Za-z0-9._-]+")
@@ -45,7 +46,8 @@ def write(verdict: Verdict, case: Case, evidence: Asked, folder: Path, rerun: st
     if verdict.after:
         (home / FILE).write_text(text((*verdict.after, verdict.case)), "ascii")
     described = {"case": verdict.case.id, "args": json.loads(case.args), "hole": evidence.hole}
-    (home / "case.json").write_text(json.dumps(described, ensure_ascii=False, indent=1) + "\n", "utf-8")
+    described |= {"outcome": verdict.outcome, "expected": verdict.expected, "got": verdict.got}
+    (home / CASE).write_text(json.dumps(described, ensure_ascii=False, indent=1) + "\n", "utf-8")
     (home / "README.md").write_text(_note(verdict, rerun), "utf-8")
     return str(home)
 
@@ -104,7 +106,7 @@ def _note(verdict: Verdict, rerun: str) -> str:
 - ruling: {norm.ruling}
 
 `file.cmf` is the smallest file found that shows it; `request.json` and `reply.json` are the question about it and the answer;
-`case.json` is the case.{_before(verdict)} Again:
+`{CASE}` is the case; `cmfspec repro` asks it again of whom its options name.{_before(verdict)} Again, as it was drawn:
 
     {rerun}
 """
