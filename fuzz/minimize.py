@@ -18,7 +18,7 @@ from golden.files import File
 
 TRIALS = 200
 SLOW_TRIALS, SLOW_SECONDS = 30, 60.0
-_RECORD = re.compile(r"dir\[(\d+)\](.*)")
+_OF_A_TENSOR = re.compile(r"(dir|payload|data\.gap)\[(\d+)\](.*)")
 
 
 def minimize(file: File, still: Callable[[File], bool], trials: int = TRIALS, seconds: float = SLOW_SECONDS) -> File:
@@ -88,13 +88,19 @@ def _without_a_key(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def without_tensors(edits: tuple[Edit, ...], start: int, stop: int) -> tuple[Edit, ...]:
     """The edits of a file without its tensors from `start` to before `stop`."""
+
+    def moved(index: int) -> int:
+        return index - (stop - start) * (index >= stop)
+
     kept: list[Edit] = []
     for path, value in edits:
-        match = _RECORD.fullmatch(path)
-        if not match:
+        match = _OF_A_TENSOR.fullmatch(path)
+        if path == "data.order":
+            kept.append((path, [moved(index) for index in value if not start <= index < stop]))
+        elif not match:
             kept.append((path, value))
-        elif not start <= (index := int(match[1])) < stop:
-            kept.append((f"dir[{index - (stop - start) * (index >= stop)}]{match[2]}", value))
+        elif not start <= int(match[2]) < stop:
+            kept.append((f"{match[1]}[{moved(int(match[2]))}]{match[3]}", value))
     return tuple(kept)
 
 

@@ -1,8 +1,9 @@
 """Any file, judged: does an implementation say of it what our reader says?
 
 Law: our reader is the oracle, and only where the text decides. A file whose only faults are OBSERVATIONs may be accepted or
-refused; one that needs a feature or an encoding that hello does not declare may be refused; a fault that is not LITERAL may
-also be refused when a tensor is asked for; and the kind of a refusal is not looked at, since a file may have several faults.
+refused; one that needs a feature or an encoding that hello does not declare may be refused; a fault that is not LITERAL, or
+is one of a payload, may also be refused when a tensor is asked for. The kind of a refusal is not looked at, since a file may
+have several faults.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from cmfspec.format.container import Container
 from cmfspec.format.view import View
 from cmfspec.layout import IMPLEMENTED_FEATURES
 
+LATER = ("DT", "Q")  # areas of payloads and their shapes, which a reader may look at when it decodes
 UNASKED = ("MASK", "IDX")  # areas whose faults may wait until the section is asked for, which no operation does
 
 
@@ -89,7 +91,7 @@ def _invalid(subject: Subject, content: bytes, faults: tuple[Fault, ...], questi
     counted = _counted(subject, content, faults)
     if not answer.accepted or not counted:
         return
-    if not any(norms()[rule].tier == LITERAL for rule in counted):  # then it may be refused later
+    if not any(norms()[rule].tier == LITERAL and norms()[rule].area not in LATER for rule in counted):
         question.op = "tensor"
         if all(norms()[rule].area in UNASKED for rule in counted) or _refused_later(subject, content):
             return
@@ -114,7 +116,7 @@ def _counted(subject: Subject, content: bytes, faults: tuple[Fault, ...]) -> fro
 def _refused_later(subject: Subject, content: bytes) -> bool:
     """Whether a tensor, of an encoding that hello declares, is refused when it is asked for."""
     records = View(content).directory.records
-    asked = [index for index, record in enumerate(records) if int(record["dtype"]) in subject.hello.dtypes]
+    asked = [index for index, record in enumerate(records) if int(record["dtype"]) in _decoded(subject)]
     return any(not subject.tensor(Bytes(content), index).accepted for index in asked)
 
 
@@ -131,12 +133,15 @@ def _valid(subject: Subject, content: bytes, question: _Question) -> None:
         question.op = "tensors"
         _listed(subject, file, opened)
     for tensor in opened:
-        if tensor.dtype in subject.hello.dtypes and CODECS[tensor.dtype].weight:
+        if tensor.dtype in _decoded(subject) and CODECS[tensor.dtype].weight:
             question.op, question.about = "tensor", frozenset({tensor.dtype_name})
             values = subject.tensor(file, tensor.index)
-            entry = Entry(tensor.name, tensor.dtype, tensor.shape, bytes(opened.raw(tensor.index)))
-            if _decodable(opened, tensor.index):
-                values.must_decode(entry)
+            broken = _lie(opened, tensor.index)
+            if broken is None:
+                values.must_decode(Entry(tensor.name, tensor.dtype, tensor.shape, bytes(opened.raw(tensor.index))))
+            elif norms()[broken].tier != OBSERVATION:
+                question.about = frozenset({broken})
+                values.must_refuse()
     if "verify" in subject.hello.operations:
         problems = sorted({problem.where for problem in cmfspec.verify(opened)})
         question.op, question.about = "verify", frozenset(problems or ("valid",))
@@ -161,13 +166,18 @@ def _listed(subject: Subject, file: Bytes, opened: Container) -> None:
             raise WrongValue(f"tensor {t.index} as {ascii(want)[:120]}", ascii(got)[:120])
 
 
-def _decodable(opened: Container, index: int) -> bool:
-    """Whether the payload is one that our reader decodes; what others make of one that lies is not judged here."""
+def _lie(opened: Container, index: int) -> str | None:
+    """The rule that a payload breaks by our reader, None if it decodes."""
     try:
         opened.values(index)
-    except Refusal:
-        return False
-    return True
+    except Refusal as refusal:
+        return refusal.fault.rule
+    return None
+
+
+def _decoded(subject: Subject) -> tuple[int, ...]:
+    """The encodings of which hello undertakes to give values."""
+    return tuple(subject.hello.dtypes) if "f32" in subject.hello.forms else ()
 
 
 def _undeclared(subject: Subject, opened: Container) -> Iterator[bool]:

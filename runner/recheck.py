@@ -26,7 +26,7 @@ from runner.select import select
 from runner.stream import RULE_STATES
 from runner.terminal import safe
 
-DECLARED = ("name", "version", "operations", "features", "dtypes", "kinds")  # of hello, the same at a replay
+DECLARED = ("name", "version", "operations", "features", "dtypes", "kinds", "forms")  # of hello, the same at a replay
 
 
 @dataclass

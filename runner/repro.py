@@ -7,6 +7,7 @@ whatever way; 0 if it passes; 3 if that was not judged: not applicable, or a fai
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,6 @@ from rich.console import Console
 from cmfspec.contract.outcome import PASS
 from cmfspec.contract.rule import CATALOGUE, Rule, load_catalogue
 from cmfspec.format.build import canonical
-from cmfspec.layout import SECTIONS
 from golden.cases import Case, decode
 from golden.files import File
 from runner.asking import hello_of, say, to_its_end
@@ -30,7 +30,8 @@ from runner.run import Target, target_of
 from runner.terminal import safe
 
 LARGEST = 64 * 2**20  # bytes of case.json, and of the junk that an edit may ask for
-JUNK = ("tail", "gap.")
+ORDERED = ("order", "data.order")
+JUNK = re.compile(r"tail|gap\..*|data\.gap\[\d+\]|dir\.gap|payload\[\d+\]\.size")
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,8 @@ def _json(path: Path) -> dict[str, Any]:
 def _bounded(file: File) -> None:
     """Raises ValueError for a file that would be larger than memory."""
     for path, value in file.edits:
-        if path == "order" and not (isinstance(value, list) and len(value) <= len(SECTIONS)):
-            raise ValueError(f"order = {str(value)[:40]}, wanted the sections")
-        if path.startswith(JUNK) and not (type(value) is int and 0 <= value <= LARGEST):
-            raise ValueError(f"{path} = {str(value)[:40]}, wanted 0 to {LARGEST} bytes")
+        if path in ORDERED and not (isinstance(value, list) and len(value) == len({str(item) for item in value})):
+            raise ValueError(f"{path} = {str(value)[:40]}, wanted each once")
+        size = value.get("plus") if isinstance(value, dict) else value
+        if JUNK.fullmatch(path) and not (type(size) is int and abs(size) <= LARGEST):
+            raise ValueError(f"{path} = {str(value)[:40]}, wanted at most {LARGEST} bytes")

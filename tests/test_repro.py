@@ -13,10 +13,12 @@ from click.testing import CliRunner, Result
 
 import cmfspec
 import runner.run
+from cmfspec.contract.protocol import Nothing, Reply
 from cmfspec.contract.reference import reference
 from cmfspec.format.build import render
 from conformance.twins import TWINS
 from fuzz.minimize import minimize_bytes, runs, without_tensors
+from fuzz.mutations import MUTATIONS
 from golden.files import File
 from golden.recipes import entry, recipe
 from runner.cli import cli
@@ -122,6 +124,8 @@ BROKEN: dict[str, Any] = {
     "no-such-edit": {"case": "FEAT-001/0", "args": {**FEATURE, "file": {"recipe": "plain", "edits": [["zzz", 1]]}}},
     "huge-tail": {"case": "FEAT-001/0", "args": {**FEATURE, "file": {"recipe": "plain", "edits": [["tail", 10**15]]}}},
     "huge-gap": {"case": "FEAT-001/0", "args": {**FEATURE, "file": {"recipe": "plain", "edits": [["gap.dir", 2**62]]}}},
+    "huge-payload": {"case": "FEAT-001/0", "args": {**FEATURE, "file": {"recipe": "plain", "edits": [["payload[0].size", {"plus": 2**60}]]}}},
+    "many-payloads": {"case": "FEAT-001/0", "args": {**FEATURE, "file": {"recipe": "plain", "edits": [["data.order", [0, 0, 0]]]}}},
     "long-order": {"case": "FEAT-001/0", "args": {**FEATURE, "file": {"recipe": "plain", "edits": [["order", ["data"] * 99]]}}},
 }  # fmt: skip
 
@@ -213,6 +217,26 @@ def test_wrong_values_keep_their_encoding(tmp_path: Path, monkeypatch: pytest.Mo
     assert done.exit_code == 0, done.output
     assert "WRONG_VALUE at tensor" in done.output
     assert [tensor.dtype_name for tensor in cmfspec.open(out)] == ["q4_block"]
+
+
+def test_a_payload_that_lies_and_is_decoded_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file opens; what our reader refuses is one tensor of it."""
+    honest = reference()
+
+    def gullible(request: Any) -> Any:
+        reply = honest(request)
+        if request.op == "tensor" and reply.status == "refused":
+            Path(request.out).write_bytes(b"")
+            return Reply("ok", Nothing())
+        return reply
+
+    monkeypatch.setattr(runner.run, "reference", lambda: gullible)
+    lie = next(mutation for mutation in MUTATIONS.values() if mutation.index is not None)
+    done, out = minimized(tmp_path, lie.file.content(), "--json")
+    assert done.exit_code == 0, done.output
+    row = json.loads(done.output)
+    assert (row["outcome"], row["op"], row["about"]) == ("WRONG_ACCEPT", "tensor", [lie.breaks])
+    assert faults(out) == set()
 
 
 def test_damage_that_is_not_found_stays_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,5 +365,8 @@ def test_edits_follow_their_tensors() -> None:
     """Those of the tensors that go, go; the others move up."""
     edits = (("dir[0].off", 1), ("dir[2].off", 2), ("dir[5].name", "61"), ("tail", 3))
     assert without_tensors(edits, 1, 4) == (("dir[0].off", 1), ("dir[2].name", "61"), ("tail", 3))
+    edits = (("payload[3].size", 1), ("payload[4]@2", "00"), ("data.gap[4]", 64), ("data.order", [4, 3, 0]))
+    kept = (("payload[3]@2", "00"), ("data.gap[3]", 64), ("data.order", [3, 0]))
+    assert without_tensors(edits, 3, 4) == kept
     assert [*runs(5)] == [(3, 5), (1, 3), (0, 1), (4, 5), (3, 4), (2, 3), (1, 2), (0, 1)]
     assert [*runs(0)] == []
