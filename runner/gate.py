@@ -287,6 +287,8 @@ def _show(path: str, found: Comparison) -> None:
 def _read(path: str) -> str:
     """The text. Raises click.UsageError for what is none."""
     try:
+        if not Path(path).is_file():  # a FIFO would be waited for
+            raise click.UsageError(f"{path}: no regular file")
         with Path(path).open("rb") as file:
             raw = file.read(LARGEST + 1)
     except OSError as error:

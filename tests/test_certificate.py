@@ -308,6 +308,26 @@ def test_what_comes_out_otherwise_in_another_order_gets_none(monkeypatch: pytest
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_certificate_on_stdout_stands_there_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What is for people goes to stderr; and a score of some rules only is not «conformant»."""
+    some = tuple(asked for asked in select("certify").cases if asked[0].id == "VAL-004")
+    monkeypatch.setattr(runner.certify, "select", lambda _: Selection("certify", some, True))
+    done = cmfspec("certify", "-o", "-")
+    assert done.exit_code == 1
+    (tmp_path / "some.json").write_text(done.stdout)
+    assert json.loads(done.stdout)["verdicts"] == {"VAL-004": {"PASS": len(some)}}
+    done = cmfspec("certificate", "verify", tmp_path / "some.json")
+    assert done.exit_code == 1
+    assert "not those of every case" in done.output
+
+
+def test_a_pipe_is_no_certificate_and_not_waited_for(tmp_path: Path) -> None:
+    """Nobody may ever write to it."""
+    os.mkfifo(tmp_path / "pipe")
+    assert cmfspec("certificate", "verify", tmp_path / "pipe").exit_code == 1
+    assert cmfspec("certify", "-o", tmp_path / "cert.json", "--key", tmp_path / "pipe").exit_code == 2
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

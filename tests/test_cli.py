@@ -14,7 +14,7 @@ from cmfspec.__main__ import stranger
 from golden.files import File
 from runner.cli import SHELLS, cli
 
-SLOW = ("numpy", "numba", "rich", "msgspec", "hypothesis")
+SLOW = ("numpy", "numba", "rich", "msgspec", "hypothesis", "cryptography")
 
 
 def cmfspec(*words: str, expect: int = 0) -> str:

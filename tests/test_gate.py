@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,13 @@ def test_what_is_no_text_is_a_usage_error(tmp_path: Path, content: bytes, said: 
     assert code == 2
     assert said in output
     assert "NEW.md" in output
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    """Nobody may ever write to it."""
+    os.mkfifo(tmp_path / "pipe")
+    assert CliRunner().invoke(cli, ["gate", str(tmp_path / "pipe")]).exit_code == 2
+    assert CliRunner().invoke(cli, ["gate", str(tmp_path)]).exit_code == 2
 
 
 @pytest.mark.parametrize(
