@@ -288,7 +288,7 @@ def explain(identity: str, as_json: bool) -> None:
 @json_flag
 def selftest(**options: Any) -> None:
     """Measure the suite itself: which rules are tested, and does each find its deliberately wrong readers?"""
-    from runner.selftest import selftest_command
+    from runner.measure import selftest_command
 
     sys.exit(selftest_command(**options))
 

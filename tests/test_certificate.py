@@ -30,7 +30,7 @@ from runner.certificate import Broken, Certificate, counted, outcomes_digest, re
 from runner.cli import cli
 from runner.recheck import _trust
 from runner.select import Selection, select
-from tests.test_adapters import ADAPTERS, C_READER
+from tests.adapters import HOME, built
 
 ROOT = Path(__file__).resolve().parent.parent
 JUDGED = Path(__file__).parent / "hostile" / "judged.py"
@@ -53,7 +53,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a key (`key.pem`), and the signed certificate of the C reader (`cert.json`)."""
     folder = tmp_path_factory.mktemp("certificate")
     assert cmfspec("certify", "--new-key", folder / "key.pem").exit_code == 0
-    done = cmfspec("certify", "--impl", C_READER(), "-o", folder / "cert.json", "--key", folder / "key.pem")
+    done = cmfspec("certify", "--impl", built("c"), "-o", folder / "cert.json", "--key", folder / "key.pem")
     assert done.exit_code == 0, done.output
     assert "states: conformant" in done.output
     return folder
@@ -79,7 +79,7 @@ def test_a_certificate_says_what_was_judged_by_what(home: Path) -> None:
     body = json.loads((home / "cert.json").read_text())
     assert body["suite"]["cases_sha256"] == digest()
     assert body["implementation"]["hello"]["name"] == "cmfreader-c"
-    assert body["implementation"]["options"]["impl"] == str(C_READER())
+    assert body["implementation"]["options"]["impl"] == str(built("c"))
     assert [Path(file["path"]).name for file in body["implementation"]["artifacts"]] == ["cmfreader"]
     assert [run["order"] for run in body["runs"]] == ["stored", "shuffled"]
     assert body["runs"][0]["jobs"] != body["runs"][1]["jobs"]
@@ -90,7 +90,7 @@ def test_a_certificate_says_what_was_judged_by_what(home: Path) -> None:
 
 def test_its_score_is_that_of_a_run(home: Path, tmp_path: Path) -> None:
     """Counted in two places, the same."""
-    cmfspec("run", "--impl", C_READER(), "--json", tmp_path / "out.jsonl", "--out", tmp_path / "out")
+    cmfspec("run", "--impl", built("c"), "--json", tmp_path / "out.jsonl", "--out", tmp_path / "out")
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     stated = json.loads((home / "cert.json").read_text())
     assert stated["score"] == {name: lines[-1][name] for name in stated["score"]}
@@ -208,7 +208,7 @@ def test_a_certificate_written_in_another_way_is_not_the_one_that_was_issued(hom
 
 def test_a_replay_finds_the_same(home: Path) -> None:
     """The same files, the same outcomes, in yet another order."""
-    done = cmfspec("certificate", "verify", home / "cert.json", "--replay", "--impl", C_READER())
+    done = cmfspec("certificate", "verify", home / "cert.json", "--replay", "--impl", built("c"))
     assert done.exit_code == 0, done.output
     assert f"judged again: {len(select('certify').cases)} cases" in done.output
 
@@ -216,9 +216,9 @@ def test_a_replay_finds_the_same(home: Path) -> None:
 def test_another_checkout_of_the_same_suite_replays_it(home: Path, tmp_path: Path) -> None:
     """Another folder, another build of the same sources, another process."""
     for package in ("cmfspec", "golden", "fuzz", "conformance", "runner"):
-        ignored = shutil.ignore_patterns("__pycache__", "cmfreader*")
+        ignored = shutil.ignore_patterns("__pycache__", "cmfreader*", "target")
         shutil.copytree(ROOT / package, tmp_path / "copy" / package, ignore=ignored)
-    adapter = tmp_path / "copy" / ADAPTERS.relative_to(ROOT) / "c"
+    adapter = tmp_path / "copy" / HOME.relative_to(ROOT) / "c"
     subprocess.run(["make", "-s", "-C", str(adapter)], check=True)
     command = [sys.executable, "-m", "cmfspec", "certificate", "verify", str(home / "cert.json"), "--json", "--replay"]
     done = subprocess.run(
@@ -238,7 +238,7 @@ def test_another_checkout_of_the_same_suite_replays_it(home: Path, tmp_path: Pat
 def test_another_binary_is_not_the_one_that_was_certified(home: Path, tmp_path: Path) -> None:
     """One byte more, and the same answers."""
     other = tmp_path / "cmfreader"
-    other.write_bytes(C_READER().read_bytes() + b"\0")
+    other.write_bytes(built("c").read_bytes() + b"\0")
     other.chmod(0o755)
     done = cmfspec("certificate", "verify", home / "cert.json", "--replay", "--impl", other)
     assert done.exit_code == 1
@@ -270,7 +270,7 @@ def test_a_certificate_of_another_suite_is_not_replayed(home: Path, tmp_path: Pa
     done = cmfspec("certificate", "verify", other)
     assert done.exit_code == 0
     assert "another than this one" in done.output
-    done = cmfspec("certificate", "verify", other, "--replay", "--impl", C_READER())
+    done = cmfspec("certificate", "verify", other, "--replay", "--impl", built("c"))
     assert done.exit_code == 3
     assert "another suite" in done.output
 
@@ -357,7 +357,7 @@ def test_a_place_that_cannot_be_written_is_known_before_the_work(tmp_path: Path)
 
 def test_an_implementation_without_a_replay_is_a_usage_error(home: Path) -> None:
     """Nobody is to believe that something was judged."""
-    assert cmfspec("certificate", "verify", home / "cert.json", "--impl", C_READER()).exit_code == 2
+    assert cmfspec("certificate", "verify", home / "cert.json", "--impl", built("c")).exit_code == 2
 
 
 # --- keys ----------------------------------------------------------------------------------------------------------

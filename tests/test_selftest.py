@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-import runner.selftest
+import runner.measure
 from cmfspec.contract.rule import norms
 from conformance.twins import TWINS
 from runner.cli import cli
+from runner.measure import BEGIN, END, Measured
 from runner.mutation_score import Row
-from runner.selftest import BEGIN, END, Measured
 
 
 def measured(*rows: Row) -> Measured:
@@ -31,7 +31,7 @@ BROKEN = measured(*(Row(twin, "", {twin.breaks: "dead"}) for twin in TWINS[1:]),
 
 def selftest(monkeypatch: pytest.MonkeyPatch, found: Measured, *words: str) -> tuple[int, str]:
     """(exit code, output) of the command if this is what it measures."""
-    monkeypatch.setattr(runner.selftest, "measure", lambda *_: found)
+    monkeypatch.setattr(runner.measure, "measure", lambda *_: found)
     result = CliRunner().invoke(cli, ["selftest", *words])
     return result.exit_code, result.output
 
@@ -101,7 +101,7 @@ def test_a_text_without_a_place_for_them_is_a_usage_error(
 
     text = tmp_path / "README.md"
     text.write_bytes(content)
-    monkeypatch.setattr(runner.selftest, "measure", measure)
+    monkeypatch.setattr(runner.measure, "measure", measure)
     result = CliRunner().invoke(cli, ["selftest", "--write", str(text)])
     assert (result.exit_code, text.read_bytes()) == (2, content)
     assert "README.md" in result.output
