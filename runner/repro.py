@@ -27,6 +27,7 @@ from runner.exits import EXIT_BROKEN, EXIT_FAILED
 from runner.judge import Judge, Verdict
 from runner.reproducer import CASE, UNSHRINKABLE
 from runner.run import Target, target_of
+from runner.sequence import FILE
 from runner.terminal import safe
 
 LARGEST = 64 * 2**20  # bytes of case.json, and of the junk that an edit may ask for
@@ -37,12 +38,13 @@ JUNK = re.compile(r"tail|gap\..*|data\.gap\[\d+\]|dir\.gap|payload\[\d+\]\.size"
 @dataclass(frozen=True)
 class Left:
     """What a folder holds. name: the id of the case that failed; case: the same one, its file made smaller; was: the
-    outcome then, empty if the folder does not say."""
+    outcome then, empty if the folder does not say; sequence: the file that names those to go before it, if any."""
 
     name: str
     rule: Rule
     case: Case
     was: str
+    sequence: str = ""
 
 
 def repro_command(folder: str, *, as_json: bool, **options: Any) -> int:
@@ -85,7 +87,8 @@ def read(folder: str) -> Left:
         ) as error:
             said = safe(f"{type(error).__name__}: {error}"[:200])
             raise click.UsageError(f"{path}: args.{safe(key)} makes no file: {said}") from None
-    return Left(name, rule, Case(rule.id, canonical(args)), was)
+    sequence = path.with_name(FILE)
+    return Left(name, rule, Case(rule.id, canonical(args)), was, str(sequence) if sequence.is_file() else "")
 
 
 def _again(folder: str, left: Left, target: Target, as_json: bool) -> int:
@@ -130,7 +133,8 @@ def _meaning(left: Left, verdict: Verdict) -> tuple[int, str]:
     if verdict.outcome != PASS:
         return EXIT_BROKEN, f"not judged; it was {was}"
     if left.was in UNSHRINKABLE:
-        return EXIT_BROKEN, f"passes alone, which proves nothing: it was {was}, and one case does not show that"
+        hint = f"; `cmfspec run --sequence {left.sequence}` asks those before it, too" if left.sequence else ""
+        return EXIT_BROKEN, f"passes alone, which proves nothing: it was {was}, and one case does not show that{hint}"
     return 0, f"no longer fails; it was {was}"
 
 

@@ -86,7 +86,7 @@ def test_a_folder_that_fails_in_another_way_says_so(tmp_path: Path) -> None:
 def test_what_is_not_judged_again_is_not_mended(tmp_path: Path) -> None:
     """A skip is not a pass; nor is one case alone, where it took several."""
     folder = left_by(tmp_path, "--impl", judged("unsupported"), "-k", "HASH-003")
-    done = run("repro", folder, "--impl", judged("declares_nothing"))
+    done = run("repro", folder, "--impl", judged("declares_little"))
     assert done.exit_code == 3
     assert "NOT_APPLICABLE: not judged" in done.output
     case = json.loads((folder / "case.json").read_text())
@@ -94,6 +94,8 @@ def test_what_is_not_judged_again_is_not_mended(tmp_path: Path) -> None:
     done = run("repro", folder)
     assert done.exit_code == 3
     assert "proves nothing" in done.output
+    (folder / "sequence.txt").write_text(f"{case['case']}\n")
+    assert "--sequence" in run("repro", folder).output
 
 
 def test_nobody_who_cannot_be_asked_passes(tmp_path: Path) -> None:
@@ -296,7 +298,7 @@ def test_what_is_judged_rightly_is_no_failure(tmp_path: Path) -> None:
 def test_what_hello_does_not_declare_may_be_refused(tmp_path: Path) -> None:
     """A file that needs a feature beyond the reader; and one beyond the text, for a reader beyond it."""
     content = File("plain").with_feature_bit(9).content()
-    done, out = minimized(tmp_path, content, "--impl", judged("declares_nothing"))
+    done, out = minimized(tmp_path, content, "--impl", judged("declares_little"))
     assert done.exit_code == 1
     assert not out.exists()
 
