@@ -1,0 +1,393 @@
+"""The tensors of a Hugging Face model to the tensors of a `.cmf` (§2.1, §2.2, §3; families beyond them as the engine has them).
+
+Law: names are the source's, one to one, but for the documented renames below and for what is stored fused: a fused tensor
+becomes the rows of its parts, which moves values and computes none. A tensor that has no canonical name, one that is
+missing, and one of another shape than the configuration says are refused by name; nothing is dropped in silence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from cmfspec.tools.safetensors import Stored
+from cmfspec.tools.unpackable import Unpackable, shown
+
+Arch = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A tensor to be written, as a part of a stored one: [rows, cols], all leading dimensions counted as rows.
+
+    shape: of the result. rows: ranges of rows, in order. cols: (first, step) of the columns. turned: transposed at the end.
+    """
+
+    name: str
+    stored: Stored
+    shape: tuple[int, ...]
+    rows: tuple[tuple[int, int], ...]
+    cols: tuple[int, int] = (0, 1)
+    turned: bool = False
+
+    @property
+    def count(self) -> int:
+        """How many values."""
+        return prod(self.shape)
+
+
+# --- names ---------------------------------------------------------------------------------------------------------
+
+# A composite model's text part, the MTP head (§2.1), and the families that name things otherwise; all that match, in order.
+RENAMES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), new)
+    for pattern, new in (
+        (r"^model\.language_model\.", "model."),
+        (r"^language_model\.(model|lm_head)\.", r"\1."),
+        (r"^mtp\.fc\.", "model.mtp.eh_proj."),
+        (r"^mtp\.pre_fc_norm_embedding\.", "model.mtp.enorm."),
+        (r"^mtp\.pre_fc_norm_hidden\.", "model.mtp.hnorm."),
+        (r"^mtp\.", "model.mtp."),
+        (r"\.mlp\.shared_experts\.", ".mlp.shared_expert."),  # deepseek
+        (r"\.mlp\.(gate|experts)\.e_score_correction_bias$", ".mlp.expert_bias"),
+        (r"\.mlp\.router\.", ".mlp.gate."),  # gpt_oss
+        (r"^model\.embedding_norm\.", "model.norm."),  # lfm2
+        (r"\.operator_norm\.", ".input_layernorm."),
+        (r"\.ffn_norm\.", ".post_attention_layernorm."),
+        (r"\.self_attn\.out_proj\.", ".self_attn.o_proj."),
+        (r"\.self_attn\.([qk])_layernorm\.", r".self_attn.\1_norm."),
+        (r"\.conv\.(conv|in_proj|out_proj)\.", r".short_conv.\1."),
+        (r"\.feed_forward\.", ".mlp."),
+        (r"(\.mlp\.(?:experts\.\d+\.)?)w1\.", r"\1gate_proj."),
+        (r"(\.mlp\.(?:experts\.\d+\.)?)w3\.", r"\1up_proj."),
+        (r"(\.mlp\.(?:experts\.\d+\.)?)w2\.", r"\1down_proj."),
+    )
+)
+BUFFERS = re.compile(r"\.rotary_emb\.inv_freq$")  # recomputed from the configuration by whoever loads it
+OTHER_MODALITIES = re.compile(
+    r"^(model\.)?(visual|vision_tower|vision_model|audio_tower|multi_modal_projector|vision_embed_tokens)\."
+)
+_LAYER = re.compile(r"^model\.layers\.(\d+)\.(.+)$")
+_MTP_ITS_OWN = {"shared_head.norm.weight": "norm.weight"}  # of a head stored as one more layer
+_MTP_OUTSIDE = ("enorm.weight", "hnorm.weight", "eh_proj.weight", "norm.weight")
+
+_PROJECTION = r"(gate|up|down)_proj\.(weight|bias)"
+CANONICAL = re.compile(
+    r"""
+    model\.embed_tokens\.weight | model\.norm\.weight | lm_head\.weight
+    | model\.mtp\.(enorm|hnorm|norm|eh_proj)\.weight
+    | model\.(mtp\.)?layers\.\d+\.(
+        (input|post_attention|pre_feedforward|post_feedforward)_layernorm\.weight
+        | self_attn\.( [qkvo]_proj\.(weight|bias) | [qk]_norm\.weight | g_proj\.weight | sinks
+            | (q_a_proj|q_b_proj|kv_a_proj_with_mqa|kv_b_proj)\.weight | (q_a|kv_a)_layernorm\.weight )
+        | linear_attn\.( (in_proj_qkv|in_proj_z|in_proj_a|in_proj_b|conv1d|norm|out_proj)\.weight | A_log | dt_bias )
+        | short_conv\.(in_proj|conv|out_proj)\.weight
+        | mlp\.( (gate|up|down)_proj\.weight | gate\.(weight|bias) | expert_bias | experts\.\d+\.PROJECTION
+            | shared_expert\.(gate|up|down)_proj\.weight | shared_expert_gate\.weight )
+      )
+    """.replace("PROJECTION", _PROJECTION),
+    re.VERBOSE,
+)
+
+
+def canonical(name: str, arch: Arch) -> str:
+    """The canonical name of a tensor as the hub has it; fused ones keep their own."""
+    for pattern, new in RENAMES:
+        name = pattern.sub(new, name)
+    found, count = _LAYER.match(name), arch["num_layers"]
+    if not found or int(found[1]) < count:
+        return name
+    rest = _MTP_ITS_OWN.get(found[2], found[2])  # the layers past the last are the MTP head
+    return f"model.mtp.{rest}" if rest in _MTP_OUTSIDE else f"model.mtp.layers.{int(found[1]) - count}.{rest}"
+
+
+# --- fused tensors -------------------------------------------------------------------------------------------------
+
+
+def _split(stored: Stored, prefix: str, sizes: Mapping[str, int]) -> Iterator[Cut]:
+    """Consecutive rows."""
+    _wants(stored, (sum(sizes.values()), stored.cols))
+    at = 0
+    for name, size in sizes.items():
+        yield Cut(f"{prefix}{name}", stored, (size, stored.cols), ((at, at + size),))
+        at += size
+
+
+def _qkv(stored: Stored, prefix: str, arch: Arch) -> Iterator[Cut]:
+    """phi3: [q; k; v]."""
+    kv = arch["num_kv_heads"] * arch["head_dim"]
+    sizes = {"q": arch["num_attention_heads"] * arch["head_dim"], "k": kv, "v": kv}
+    return _split(stored, prefix, {f"{role}_proj.weight": size for role, size in sizes.items()})
+
+
+def _gate_up(stored: Stored, prefix: str, arch: Arch) -> Iterator[Cut]:
+    """phi3: [gate; up]."""
+    return _split(stored, prefix, dict.fromkeys(("gate_proj.weight", "up_proj.weight"), arch["intermediate_size"]))
+
+
+def _by_key_head(parts: Mapping[str, str], sizes: Callable[[Arch], Mapping[str, int]]) -> Callable[..., Iterator[Cut]]:
+    """qwen3_next: a block of rows for each key head, in it one of each role. parts: role to the tensor that it goes to;
+    a tensor has its roles one after the other, each with all its heads."""
+
+    def cuts(stored: Stored, prefix: str, arch: Arch) -> Iterator[Cut]:
+        heads, widths = arch["linear_num_key_heads"], sizes(arch)
+        block = sum(widths.values())
+        _wants(stored, (heads * block, stored.cols))
+        ranges: dict[str, list[tuple[int, int]]] = {}
+        at = 0
+        for role, width in widths.items():
+            ranges.setdefault(parts[role], []).extend(
+                (head * block + at, head * block + at + width) for head in range(heads)
+            )
+            at += width
+        for name, rows in ranges.items():
+            yield Cut(f"{prefix}{name}", stored, (sum(b - a for a, b in rows), stored.cols), tuple(rows))
+
+    return cuts
+
+
+def _qkvz_sizes(arch: Arch) -> dict[str, int]:
+    key = arch["linear_key_head_dim"]
+    value = arch["linear_num_value_heads"] // arch["linear_num_key_heads"] * arch["linear_value_head_dim"]
+    return {"q": key, "k": key, "v": value, "z": value}
+
+
+def _ba_sizes(arch: Arch) -> dict[str, int]:
+    return dict.fromkeys("ba", arch["linear_num_value_heads"] // arch["linear_num_key_heads"])
+
+
+_QKVZ = _by_key_head({**dict.fromkeys("qkv", "in_proj_qkv.weight"), "z": "in_proj_z.weight"}, _qkvz_sizes)
+_BA = _by_key_head({"b": "in_proj_b.weight", "a": "in_proj_a.weight"}, _ba_sizes)
+
+
+def _bank(roles: tuple[str, ...]) -> Callable[..., Iterator[Cut]]:
+    """A bank of experts: [experts, rows, hidden], with the roles one after the other; gpt_oss has it transposed, and
+    the roles interleaved."""
+
+    def cuts(stored: Stored, prefix: str, arch: Arch) -> Iterator[Cut]:
+        experts, hidden = arch["moe"]["num_experts"], arch["hidden_size"]
+        inner = arch["moe"]["moe_intermediate_size"]
+        out, into = (hidden, inner) if roles == ("down",) else (inner, hidden)
+        turned, many = arch["arch_name"] in TURNED, len(roles)
+        _wants(stored, (experts, into, many * out) if turned else (experts, many * out, into))
+        for place, role in enumerate(roles):
+            for expert in range(experts):
+                name = f"{prefix}{expert}.{role}_proj.weight"
+                if turned:
+                    rows = ((expert * into, (expert + 1) * into),)
+                    yield Cut(name, stored, (out, into), rows, (place, many), turned=True)
+                else:
+                    first = (expert * many + place) * out
+                    yield Cut(name, stored, (out, into), ((first, first + out),))
+
+    return cuts
+
+
+def _bank_bias(roles: tuple[str, ...]) -> Callable[..., Iterator[Cut]]:
+    """gpt_oss: [experts, roles interleaved]."""
+
+    def cuts(stored: Stored, prefix: str, arch: Arch) -> Iterator[Cut]:
+        moe, many = arch["moe"], len(roles)
+        out = arch["hidden_size"] if roles == ("down",) else moe["moe_intermediate_size"]
+        _wants(stored, (moe["num_experts"], many * out))
+        for place, role in enumerate(roles):
+            for expert in range(moe["num_experts"]):
+                name = f"{prefix}{expert}.{role}_proj.bias"
+                yield Cut(name, stored, (out,), ((expert, expert + 1),), (place, many))
+
+    return cuts
+
+
+TURNED = ("gpt_oss",)  # families whose banks are transposed
+FUSED: tuple[tuple[re.Pattern[str], Callable[..., Iterator[Cut]], str], ...] = tuple(
+    (re.compile(rf"^(model\.(?:mtp\.)?layers\.\d+\.{where})\.{what}$"), cuts, needs)
+    for where, what, cuts, needs in (
+        (r"self_attn", r"qkv_proj\.weight", _qkv, ""),
+        (r"mlp", r"gate_up_proj\.weight", _gate_up, ""),
+        (r"linear_attn", r"in_proj_qkvz\.weight", _QKVZ, "linear_core"),
+        (r"linear_attn", r"in_proj_ba\.weight", _BA, "linear_core"),
+        (r"mlp\.experts", r"gate_up_proj", _bank(("gate", "up")), "moe"),
+        (r"mlp\.experts", r"down_proj", _bank(("down",)), "moe"),
+        (r"mlp\.experts", r"gate_up_proj_bias", _bank_bias(("gate", "up")), "moe"),
+        (r"mlp\.experts", r"down_proj_bias", _bank_bias(("down",)), "moe"),
+    )
+)
+
+
+def _wants(stored: Stored, shape: tuple[int, ...]) -> None:
+    if stored.shape != shape:
+        raise Unpackable(stored.file, f"tensor {shown(stored.name)}", list(stored.shape), f"the shape {list(shape)}")
+
+
+# --- all of them ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be written, and what is not. cuts: in order; copies: (stored, the stored one that it has to equal);
+    left_out: prefixes of what `text_only` leaves out, and how many tensors each has."""
+
+    cuts: tuple[Cut, ...]
+    copies: tuple[tuple[Stored, Stored], ...]
+    left_out: Mapping[str, int]
+
+
+def plan_of(stored: Mapping[str, Stored], arch: Arch, text_only: bool = False) -> Plan:
+    """Every tensor of the source, accounted for. Raises Unpackable."""
+    found: dict[str, Cut] = {}
+    doubles: list[tuple[Stored, str]] = []
+    left_out: dict[str, int] = {}
+    for one in stored.values():
+        if BUFFERS.search(one.name):
+            continue
+        if text_only and (other := OTHER_MODALITIES.match(one.name)):
+            left_out[other[0]] = left_out.get(other[0], 0) + 1
+            continue
+        name = canonical(one.name, arch)
+        if (first := _double(name, arch)) is not None:
+            doubles.append((one, first))
+            continue
+        for cut in _cuts(name, one, arch):
+            if cut.name in found:
+                raise Unpackable(
+                    one.file,
+                    f"tensor {shown(one.name)}",
+                    f"a second {cut.name}, after {shown(found[cut.name].stored.name)}",
+                    "one",
+                )
+            found[cut.name] = cut
+    somewhere = next(iter(stored.values())).file.parent if stored else None
+    for name in _needed(arch, found):
+        if name not in found:
+            raise Unpackable(somewhere or _nowhere(), "tensors", f"no {name}", "all that the configuration speaks of")
+    copies = tuple((one, found[first].stored) for one, first in doubles if first in found)
+    return Plan(tuple(sorted(found.values(), key=_order)), copies, left_out)
+
+
+def _nowhere() -> Any:
+    from pathlib import Path
+
+    return Path("model.safetensors")
+
+
+def _cuts(name: str, stored: Stored, arch: Arch) -> Iterator[Cut]:
+    for pattern, cuts, needs in FUSED:
+        if (found := pattern.match(name)) and (not needs or needs in arch):
+            yield from cuts(stored, f"{found[1]}.", arch)
+            return
+    if not CANONICAL.fullmatch(name):
+        hint = " (--text-only leaves other modalities out)" if OTHER_MODALITIES.match(stored.name) else ""
+        raise Unpackable(
+            stored.file, f"tensor {shown(stored.name)}", "a name that no engine knows", f"a tensor of the model{hint}"
+        )
+    if (wanted := _shape(name, arch)) is not None:
+        _wants(stored, wanted)
+    yield Cut(name, stored, stored.shape, ((0, stored.rows),))
+
+
+def _double(name: str, arch: Arch) -> str | None:
+    """The tensor that this one has to be a copy of: a tied head, or what an MTP head shares with the model."""
+    if name == "lm_head.weight" and arch["tie_word_embeddings"]:
+        return "model.embed_tokens.weight"
+    found = re.match(r"^model\.mtp\.(?:layers\.\d+\.)?(shared_head\.head|lm_head|embed_tokens)\.weight$", name)
+    if not found:
+        return None
+    shared = "model.embed_tokens.weight" if found[1] == "embed_tokens" or arch["tie_word_embeddings"] else "lm_head.weight"
+    return shared
+
+
+def _shape(name: str, arch: Arch) -> tuple[int, ...] | None:
+    """The shape that the configuration asks for; None where the tensors decide."""
+    hidden, vocab = arch["hidden_size"], arch["vocab_size"]
+    if name in ("model.embed_tokens.weight", "lm_head.weight"):
+        return vocab, hidden
+    if name == "model.mtp.eh_proj.weight":
+        return hidden, 2 * hidden
+    moe = arch.get("moe", {})
+    found = re.search(r"\.mlp\.(experts\.\d+\.|shared_expert\.|)(gate|up|down)_proj\.weight$", name)
+    if found:
+        kind = found[1].partition(".")[0]
+        keys = {"experts": "moe_intermediate_size", "shared_expert": "shared_expert_intermediate_size"}
+        inner = moe.get(keys[kind]) if kind else arch["intermediate_size"]
+        return None if inner is None else (hidden, inner) if found[2] == "down" else (inner, hidden)
+    if name.endswith(".mlp.gate.weight"):
+        return (moe["num_experts"], hidden) if moe else None
+    if re.search(r"^model\.norm\.|_layernorm\.weight$", name) and ".self_attn." not in name:
+        return (hidden,)
+    return None
+
+
+_MIXERS = {
+    "self_attn": {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight", "self_attn.o_proj.weight"},
+    "latent": {
+        "self_attn.kv_a_proj_with_mqa.weight", "self_attn.kv_a_layernorm.weight", "self_attn.kv_b_proj.weight",
+        "self_attn.o_proj.weight",
+    },
+    "linear_attn": {
+        *(f"linear_attn.{name}.weight" for name in
+          ("in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b", "conv1d", "norm", "out_proj")),
+        "linear_attn.A_log", "linear_attn.dt_bias",
+    },
+    "short_conv": {"short_conv.in_proj.weight", "short_conv.conv.weight", "short_conv.out_proj.weight"},
+}  # fmt: skip
+_MIXER_OF = {"LinearAttention": "linear_attn", "ShortConv": "short_conv"}
+_FEED = ("gate_proj.weight", "up_proj.weight", "down_proj.weight")
+MTP = ("enorm.weight", "hnorm.weight", "eh_proj.weight", "norm.weight")
+
+
+def _needed(arch: Arch, found: Mapping[str, Cut]) -> Iterator[str]:
+    """The names without which no engine could run the model."""
+    yield "model.embed_tokens.weight"
+    for layer, tag in enumerate(arch["layer_types"]):
+        yield from _needed_of_layer(f"model.layers.{layer}.", tag, arch, found)
+    yield "model.norm.weight"
+    if not arch["tie_word_embeddings"]:
+        yield "lm_head.weight"
+    if any(name.startswith("model.mtp.") for name in found):
+        yield from (f"model.mtp.{name}" for name in MTP)
+        for layer in range(mtp_layers(found)):
+            yield from _needed_of_layer(f"model.mtp.layers.{layer}.", "FullAttention", arch, found)
+
+
+def _needed_of_layer(prefix: str, tag: str, arch: Arch, found: Mapping[str, Cut]) -> Iterator[str]:
+    mixer = _MIXER_OF.get(tag, "latent" if "mla" in arch else "self_attn")
+    yield from (f"{prefix}{name}" for name in sorted(_MIXERS[mixer]))
+    if f"{prefix}mlp.gate.weight" in found:
+        banks = [f"experts.{expert}." for expert in range(arch["moe"]["num_experts"] if "moe" in arch else 0)]
+        shared = "shared_expert_intermediate_size" in arch.get("moe", {})
+        for bank in banks + ["shared_expert."] * shared:
+            yield from (f"{prefix}mlp.{bank}{name}" for name in _FEED)
+    else:
+        yield from (f"{prefix}mlp.{name}" for name in _FEED)
+
+
+def mtp_layers(found: Mapping[str, Cut]) -> int:
+    """How many layers the MTP head has (§2.1); 0 where there is none. A head always has one."""
+    layers = [int(m[1]) for name in found if (m := re.match(r"^model\.mtp\.layers\.(\d+)\.", name))]
+    return max(layers, default=0) + 1 if any(name.startswith("model.mtp.") for name in found) else 0
+
+
+# --- their order ---------------------------------------------------------------------------------------------------
+
+_ROLES = ("input_layernorm", "self_attn", "linear_attn", "short_conv", "post_attention_layernorm", "pre_feedforward_layernorm", "mlp",
+          "post_feedforward_layernorm")  # fmt: skip
+_PROJECTIONS = ("gate", "up", "down")
+
+
+def _order(cut: Cut) -> tuple[Any, ...]:
+    """As a forward pass meets them; the experts of a layer by role, then by number (§2.2)."""
+    name = cut.name
+    place = ("model.embed_tokens", "model.layers", "model.norm", "lm_head", "model.mtp")
+    block = next(i for i, prefix in enumerate(place) if name.startswith(prefix))
+    layer = re.match(r"^model\.(?:mtp\.)?layers\.(\d+)\.(\w+)\.", name)
+    if not layer:
+        return block, -1, 0, 0, 0, 0, name
+    role = _ROLES.index(layer[2])
+    expert = re.search(r"\.mlp\.experts\.(\d+)\.(\w+)_proj\.(\w+)$", name)
+    if not expert:
+        return block, int(layer[1]), role, 0, 0, 0, name
+    kind = _PROJECTIONS.index(expert[2]) + len(_PROJECTIONS) * (expert[3] == "bias")
+    return block, int(layer[1]), role, 1, kind, int(expert[1]), name
