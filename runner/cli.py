@@ -18,6 +18,9 @@ from runner.exits import EXIT_BROKEN
 
 PROFILES = ("smoke", "certify", "soak")
 SHELLS = ("bash", "zsh", "fish")
+QUANTS = (
+    "f32", "f16", "bf16", "q8_row", "q8_2f", "q4_block", "q4t", "q4_tiled", "q4tp", "vbit", "vbit_ro", "q1", "q1s", "q1t",
+)  # fmt: skip  of cmfspec.tools.pack, which imports too much for --help
 
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -259,6 +262,40 @@ def tensor(**options: Any) -> None:
     from runner.tensorcmd import tensor_command
 
     sys.exit(tensor_command(**options))
+
+
+@cli.command()
+@click.argument("source", type=click.Path())
+@click.option("-o", "--out", required=True, metavar="FILE", help="The file to write.")
+@click.option("--quant", required=True, type=click.Choice(QUANTS), help="The encoding of matrices.")
+@click.option(
+    "--shard-max-gb",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="GB",
+    help="Begin another shard where one's tensors, as float32, would pass this.",
+)
+@click.option("--text-only", is_flag=True, help="Leave out what the model has besides its text model (vision, audio).")
+def pack(**options: Any) -> None:
+    """Make a .cmf of a Hugging Face folder (config.json, safetensors, tokenizer.json).
+
+    Vectors and small tensors are f16, routers and gates too where matrices are quantised; a matrix whose rows don't have
+    whole groups of 32 is q8_2f where the encoding wants them. What the format has no field for is refused by name.
+    0 written, 1 the source is refused, 3 the machine can't; then nothing has appeared.
+    """
+    from runner.packcmd import pack_command
+
+    sys.exit(pack_command(**options))
+
+
+@cli.command()
+@click.argument("file", type=click.Path(dir_okay=False))
+@click.option("-o", "--out", required=True, metavar="FILE", help="The file to write.")
+@click.option("--quant", required=True, type=click.Choice(QUANTS), help="The encoding of matrices.")
+def requant(**options: Any) -> None:
+    """Write a .cmf in another encoding, everything else as it is: decode, encode. 0 written, 1 the file is refused."""
+    from runner.packcmd import requant_command
+
+    sys.exit(requant_command(**options))
 
 
 @cli.command()

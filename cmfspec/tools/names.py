@@ -1,4 +1,4 @@
-"""The tensors of a Hugging Face model to the tensors of a `.cmf` (§2.1, §2.2, §3; families beyond them as the engine has them).
+"""The tensors of a Hugging Face model to the tensors of a `.cmf` (§2.1, §2.2, §3).
 
 Law: names are the source's, one to one, but for the documented renames below and for what is stored fused: a fused tensor
 becomes the rows of its parts, which moves values and computes none. A tensor that has no canonical name, one that is
@@ -8,36 +8,14 @@ missing, and one of another shape than the configuration says are refused by nam
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import prod
+from pathlib import Path
 from typing import Any
 
+from cmfspec.tools.fused import FUSED, Arch, Cut, wants
 from cmfspec.tools.safetensors import Stored
 from cmfspec.tools.unpackable import Unpackable, shown
-
-Arch = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """A tensor to be written, as a part of a stored one: [rows, cols], all leading dimensions counted as rows.
-
-    shape: of the result. rows: ranges of rows, in order. cols: (first, step) of the columns. turned: transposed at the end.
-    """
-
-    name: str
-    stored: Stored
-    shape: tuple[int, ...]
-    rows: tuple[tuple[int, int], ...]
-    cols: tuple[int, int] = (0, 1)
-    turned: bool = False
-
-    @property
-    def count(self) -> int:
-        """How many values."""
-        return prod(self.shape)
-
 
 # --- names ---------------------------------------------------------------------------------------------------------
 
@@ -104,124 +82,6 @@ def canonical(name: str, arch: Arch) -> str:
     return f"model.mtp.{rest}" if rest in _MTP_OUTSIDE else f"model.mtp.layers.{int(found[1]) - count}.{rest}"
 
 
-# --- fused tensors -------------------------------------------------------------------------------------------------
-
-
-def _split(stored: Stored, prefix: str, sizes: Mapping[str, int]) -> Iterator[Cut]:
-    """Consecutive rows."""
-    _wants(stored, (sum(sizes.values()), stored.cols))
-    at = 0
-    for name, size in sizes.items():
-        yield Cut(f"{prefix}{name}", stored, (size, stored.cols), ((at, at + size),))
-        at += size
-
-
-def _qkv(stored: Stored, prefix: str, arch: Arch) -> Iterator[Cut]:
-    """phi3: [q; k; v]."""
-    kv = arch["num_kv_heads"] * arch["head_dim"]
-    sizes = {"q": arch["num_attention_heads"] * arch["head_dim"], "k": kv, "v": kv}
-    return _split(stored, prefix, {f"{role}_proj.weight": size for role, size in sizes.items()})
-
-
-def _gate_up(stored: Stored, prefix: str, arch: Arch) -> Iterator[Cut]:
-    """phi3: [gate; up]."""
-    return _split(stored, prefix, dict.fromkeys(("gate_proj.weight", "up_proj.weight"), arch["intermediate_size"]))
-
-
-def _by_key_head(parts: Mapping[str, str], sizes: Callable[[Arch], Mapping[str, int]]) -> Callable[..., Iterator[Cut]]:
-    """qwen3_next: a block of rows for each key head, in it one of each role. parts: role to the tensor that it goes to;
-    a tensor has its roles one after the other, each with all its heads."""
-
-    def cuts(stored: Stored, prefix: str, arch: Arch) -> Iterator[Cut]:
-        heads, widths = arch["linear_num_key_heads"], sizes(arch)
-        block = sum(widths.values())
-        _wants(stored, (heads * block, stored.cols))
-        ranges: dict[str, list[tuple[int, int]]] = {}
-        at = 0
-        for role, width in widths.items():
-            ranges.setdefault(parts[role], []).extend(
-                (head * block + at, head * block + at + width) for head in range(heads)
-            )
-            at += width
-        for name, rows in ranges.items():
-            yield Cut(f"{prefix}{name}", stored, (sum(b - a for a, b in rows), stored.cols), tuple(rows))
-
-    return cuts
-
-
-def _qkvz_sizes(arch: Arch) -> dict[str, int]:
-    key = arch["linear_key_head_dim"]
-    value = arch["linear_num_value_heads"] // arch["linear_num_key_heads"] * arch["linear_value_head_dim"]
-    return {"q": key, "k": key, "v": value, "z": value}
-
-
-def _ba_sizes(arch: Arch) -> dict[str, int]:
-    return dict.fromkeys("ba", arch["linear_num_value_heads"] // arch["linear_num_key_heads"])
-
-
-_QKVZ = _by_key_head({**dict.fromkeys("qkv", "in_proj_qkv.weight"), "z": "in_proj_z.weight"}, _qkvz_sizes)
-_BA = _by_key_head({"b": "in_proj_b.weight", "a": "in_proj_a.weight"}, _ba_sizes)
-
-
-def _bank(roles: tuple[str, ...]) -> Callable[..., Iterator[Cut]]:
-    """A bank of experts: [experts, rows, hidden], with the roles one after the other; gpt_oss has it transposed, and
-    the roles interleaved."""
-
-    def cuts(stored: Stored, prefix: str, arch: Arch) -> Iterator[Cut]:
-        experts, hidden = arch["moe"]["num_experts"], arch["hidden_size"]
-        inner = arch["moe"]["moe_intermediate_size"]
-        out, into = (hidden, inner) if roles == ("down",) else (inner, hidden)
-        turned, many = arch["arch_name"] in TURNED, len(roles)
-        _wants(stored, (experts, into, many * out) if turned else (experts, many * out, into))
-        for place, role in enumerate(roles):
-            for expert in range(experts):
-                name = f"{prefix}{expert}.{role}_proj.weight"
-                if turned:
-                    rows = ((expert * into, (expert + 1) * into),)
-                    yield Cut(name, stored, (out, into), rows, (place, many), turned=True)
-                else:
-                    first = (expert * many + place) * out
-                    yield Cut(name, stored, (out, into), ((first, first + out),))
-
-    return cuts
-
-
-def _bank_bias(roles: tuple[str, ...]) -> Callable[..., Iterator[Cut]]:
-    """gpt_oss: [experts, roles interleaved]."""
-
-    def cuts(stored: Stored, prefix: str, arch: Arch) -> Iterator[Cut]:
-        moe, many = arch["moe"], len(roles)
-        out = arch["hidden_size"] if roles == ("down",) else moe["moe_intermediate_size"]
-        _wants(stored, (moe["num_experts"], many * out))
-        for place, role in enumerate(roles):
-            for expert in range(moe["num_experts"]):
-                name = f"{prefix}{expert}.{role}_proj.bias"
-                yield Cut(name, stored, (out,), ((expert, expert + 1),), (place, many))
-
-    return cuts
-
-
-TURNED = ("gpt_oss",)  # families whose banks are transposed
-FUSED: tuple[tuple[re.Pattern[str], Callable[..., Iterator[Cut]], str], ...] = tuple(
-    (re.compile(rf"^(model\.(?:mtp\.)?layers\.\d+\.{where})\.{what}$"), cuts, needs)
-    for where, what, cuts, needs in (
-        (r"self_attn", r"qkv_proj\.weight", _qkv, ""),
-        (r"mlp", r"gate_up_proj\.weight", _gate_up, ""),
-        (r"linear_attn", r"in_proj_qkvz\.weight", _QKVZ, "linear_core"),
-        (r"linear_attn", r"in_proj_ba\.weight", _BA, "linear_core"),
-        (r"mlp\.experts", r"gate_up_proj", _bank(("gate", "up")), "moe"),
-        (r"mlp\.experts", r"down_proj", _bank(("down",)), "moe"),
-        (r"mlp\.experts", r"gate_up_proj_bias", _bank_bias(("gate", "up")), "moe"),
-        (r"mlp\.experts", r"down_proj_bias", _bank_bias(("down",)), "moe"),
-    )
-)
-
-
-def _wants(stored: Stored, shape: tuple[int, ...]) -> None:
-    if stored.shape != shape:
-        raise Unpackable(stored.file, f"tensor {shown(stored.name)}", list(stored.shape), f"the shape {list(shape)}")
-
-
 # --- all of them ---------------------------------------------------------------------------------------------------
 
 
@@ -235,8 +95,8 @@ class Plan:
     left_out: Mapping[str, int]
 
 
-def plan_of(stored: Mapping[str, Stored], arch: Arch, text_only: bool = False) -> Plan:
-    """Every tensor of the source, accounted for. Raises Unpackable."""
+def plan_of(folder: Path, stored: Mapping[str, Stored], arch: Arch, text_only: bool = False) -> Plan:
+    """Every tensor of the source, accounted for. folder: where they are. Raises Unpackable."""
     found: dict[str, Cut] = {}
     doubles: list[tuple[Stored, str]] = []
     left_out: dict[str, int] = {}
@@ -259,18 +119,11 @@ def plan_of(stored: Mapping[str, Stored], arch: Arch, text_only: bool = False) -
                     "one",
                 )
             found[cut.name] = cut
-    somewhere = next(iter(stored.values())).file.parent if stored else None
     for name in _needed(arch, found):
         if name not in found:
-            raise Unpackable(somewhere or _nowhere(), "tensors", f"no {name}", "all that the configuration speaks of")
+            raise Unpackable(folder, "tensors", f"no {name}", "all that the configuration speaks of")
     copies = tuple((one, found[first].stored) for one, first in doubles if first in found)
     return Plan(tuple(sorted(found.values(), key=_order)), copies, left_out)
-
-
-def _nowhere() -> Any:
-    from pathlib import Path
-
-    return Path("model.safetensors")
 
 
 def _cuts(name: str, stored: Stored, arch: Arch) -> Iterator[Cut]:
@@ -283,9 +136,28 @@ def _cuts(name: str, stored: Stored, arch: Arch) -> Iterator[Cut]:
         raise Unpackable(
             stored.file, f"tensor {shown(stored.name)}", "a name that no engine knows", f"a tensor of the model{hint}"
         )
+    if (wrong := _foreign(name, arch)) is not None:
+        raise Unpackable(stored.file, f"tensor {shown(stored.name)}", wrong, "what the configuration speaks of")
     if (wanted := _shape(name, arch)) is not None:
-        _wants(stored, wanted)
+        wants(stored, wanted)
     yield Cut(name, stored, stored.shape, ((0, stored.rows),))
+
+
+def _foreign(name: str, arch: Arch) -> str | None:
+    """In words, what the configuration has nothing of: an engine would go by the tensor that is there."""
+    layer = re.match(r"^model\.(mtp\.)?layers\.(\d+)\.(self_attn|linear_attn|short_conv|mlp)\.(.*)$", name)
+    if not layer:
+        return None
+    if layer[3] != "mlp":
+        tag = "FullAttention" if layer[1] else arch["layer_types"][int(layer[2])]
+        return None if layer[3] == _MIXER_OF.get(tag, "self_attn") else f"{layer[3]} in a layer of {tag}"
+    if not re.match(r"(experts|gate|shared_expert|shared_expert_gate|expert_bias)(\.|$)", layer[4]):
+        return None
+    if "moe" not in arch:
+        return "a mixture of experts"
+    expert = re.match(r"experts\.(\d+)\.", layer[4])
+    many = arch["moe"]["num_experts"]
+    return f"expert {expert[1]} of {many}" if expert and int(expert[1]) >= many else None
 
 
 def _double(name: str, arch: Arch) -> str | None:
@@ -295,8 +167,8 @@ def _double(name: str, arch: Arch) -> str | None:
     found = re.match(r"^model\.mtp\.(?:layers\.\d+\.)?(shared_head\.head|lm_head|embed_tokens)\.weight$", name)
     if not found:
         return None
-    shared = "model.embed_tokens.weight" if found[1] == "embed_tokens" or arch["tie_word_embeddings"] else "lm_head.weight"
-    return shared
+    tied = found[1] == "embed_tokens" or arch["tie_word_embeddings"]
+    return "model.embed_tokens.weight" if tied else "lm_head.weight"
 
 
 def _shape(name: str, arch: Arch) -> tuple[int, ...] | None:
@@ -372,8 +244,10 @@ def mtp_layers(found: Mapping[str, Cut]) -> int:
 
 # --- their order ---------------------------------------------------------------------------------------------------
 
-_ROLES = ("input_layernorm", "self_attn", "linear_attn", "short_conv", "post_attention_layernorm", "pre_feedforward_layernorm", "mlp",
-          "post_feedforward_layernorm")  # fmt: skip
+_ROLES = (
+    "input_layernorm", "self_attn", "linear_attn", "short_conv", "post_attention_layernorm", "pre_feedforward_layernorm",
+    "mlp", "post_feedforward_layernorm",
+)  # fmt: skip
 _PROJECTIONS = ("gate", "up", "down")
 
 

@@ -49,7 +49,11 @@ def rope(settings: Settings, arch: dict[str, Any]) -> None:
 def _kind(rope: Settings) -> str:
     found = {name for key in ("rope_type", "type") if (name := rope.optional(key)) is not None}
     if found - set(SCALINGS) or len(found) > 1:
-        raise rope.bad("rope_type" if "rope_type" in rope else "type", shown(sorted(map(str, found))), f"one of {', '.join(SCALINGS)}")
+        raise rope.bad(
+            "rope_type" if "rope_type" in rope else "type",
+            shown(sorted(map(str, found))),
+            f"one of {', '.join(SCALINGS)}",
+        )
     return found.pop() if found else "default"
 
 
@@ -107,7 +111,7 @@ def _llama3(rope: Settings, arch: dict[str, Any]) -> None:
         if wave > context / low:
             return factor
         smooth = (context / wave - low) / (high - low)
-        return 1 / ((1 - smooth) / factor + smooth)
+        return float(1 / ((1 - smooth) / factor + smooth))
 
     arch["rope_freq_factors"] = [divisor(pair) for pair in range(rotary // 2)]
 

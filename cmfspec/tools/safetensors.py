@@ -32,7 +32,11 @@ WIDTHS = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
     "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8, "C64": 8,
 }  # fmt: skip
-WEIGHTS = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}  # what can become a weight
+WEIGHTS: dict[str, np.dtype[Any]] = {
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype("<u2"),
+}  # what can become a weight
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 CHUNK = 1 << 20  # bytes read at a time
 
@@ -73,9 +77,9 @@ def entries(path: Path, handle: int) -> Iterator[Stored]:
         fault = refusal.fault
         raise Unpackable(path, f"header, at {fault.offset}", fault.found, fault.wanted) from None
     header.pop("__metadata__", None)
-    found = [(_range(path, name, entry), name, entry) for name, entry in header.items()]
+    ranges = [(_range(path, name, entry), name, entry) for name, entry in header.items()]
     at = 0
-    for (begin, end), name, entry in sorted(found, key=lambda one: (one[0], one[1])):
+    for (begin, end), name, entry in sorted(ranges, key=lambda one: (one[0], one[1])):
         if begin != at:
             raise Unpackable(path, f"data_offsets of {shown(name)}", f"from {begin} on", f"from {at} on")
         at = end
@@ -162,12 +166,12 @@ class Weights(Mapping[str, Stored]):
         raw = _read(self._handles[stored.file], (last - first) * width, stored.start + first * width)
         if len(raw) != (last - first) * width:
             raise Unpackable(stored.file, f"tensor {shown(stored.name)}", "the file's end", "its data")
-        values = np.frombuffer(raw, dtype).reshape(last - first, stored.cols)
-        if stored.dtype != "BF16":
-            return values.astype(np.float32, copy=False)
-        bits = values.astype(np.uint32)  # a bfloat16 is the upper half of a float32
-        bits <<= np.uint32(16)
-        return bits.view(np.float32)
+        values: NDArray[Any] = np.frombuffer(raw, dtype).reshape(last - first, stored.cols)
+        if stored.dtype == "BF16":
+            values = values.astype(np.uint32)  # a bfloat16 is the upper half of a float32
+            values <<= np.uint32(16)
+            values = values.view(np.float32)
+        return values.astype(np.float32, copy=False)
 
     def chunks(self, stored: Stored, first: int, last: int) -> Iterator[tuple[int, NDArray[np.float32]]]:
         """Rows `first` to `last`, about a MiB at a time: (number of the first row, rows)."""

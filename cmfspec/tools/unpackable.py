@@ -27,6 +27,10 @@ class Unpackable(Exception):
         self.file, self.where, self.found, self.wanted = file, where, str(found), wanted
 
 
+class Unwritable(Unpackable):
+    """An output that can't be: a fault of the one who asks, not of the source."""
+
+
 def shown(value: object) -> str:
     """A stranger's value, short and printable."""
     text = ascii(value)
@@ -38,9 +42,7 @@ def regular(path: Path) -> int:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except (OSError, ValueError) as error:
-        raise Unpackable(
-            path, "path", getattr(error, "strerror", None) or error, "a file that can be read"
-        ) from None
+        raise Unpackable(path, "path", getattr(error, "strerror", None) or error, "a file that can be read") from None
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise Unpackable(path, "path", "not a regular file", "a file that can be read")
