@@ -54,7 +54,8 @@ def content(path: Path, limit: int = MAX_JSON) -> bytes:
     handle = regular(path)
     with os.fdopen(handle, "rb") as stream:
         try:
-            raw = stream.read(limit + 1)
+            size = min(os.fstat(handle).st_size, limit)  # `read` takes the space that it is told of
+            raw = stream.read(size + 1)
         except OSError as error:
             raise Unpackable(path, "path", error.strerror or error, "a file that can be read") from None
     if len(raw) > limit:

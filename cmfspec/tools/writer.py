@@ -85,6 +85,7 @@ def write(
         stream.write(payload)
         at += len(payload)
         done(item, len(payload))
+        del payload  # before the next one is made
     values["data_len"] = at
     end = values["data_off"] + at
     for name, raw in present.items():
