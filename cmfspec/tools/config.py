@@ -49,7 +49,7 @@ def model_of(file: JsonFile, text_only: bool = False) -> Model:
     settings = settings.assuming(family.assumed)
     count = settings.integer("num_hidden_layers")
     arch: dict[str, Any] = {"arch_name": settings.model_type, "num_layers": count, "norm_style": family.norm}
-    arch["layer_types"] = layer_types(settings, count, family.layers)
+    arch["layer_types"] = layer_types(settings, count, family.layers, family.listing)
     for part in family.parts:
         part(settings, arch)
     window(settings, arch)

@@ -45,6 +45,7 @@ class Family:
 
     norm: the header's norm_style. layers: the layers' kinds. parts: what it has, in this order. assumed: what transformers
     takes for a key that isn't there. neutral: key to the values with which the header's meaning is transformers' own.
+    listing: a list of `layer_types` counts.
     """
 
     norm: str
@@ -52,6 +53,7 @@ class Family:
     parts: tuple[Part, ...]
     assumed: Mapping[str, Any] = field(default_factory=dict)
     neutral: Neutral = field(default_factory=dict)
+    listing: bool = True
 
 
 ATTENTION = (dimensions("intermediate_size", "moe_intermediate_size"), norm_eps("rms_norm_eps"), activation, biases)
@@ -91,8 +93,8 @@ ONE_GROUP: Neutral = {  # of experts: the header has no field for more
 }  # fmt: skip
 
 FAMILIES: dict[str, Family] = {
-    "llama": Family("qwen", full, ATTENTION, {**LLAMA, "max_position_embeddings": 2048}),
-    "mistral": Family("qwen", windowed, ATTENTION, {**LONG, "sliding_window": 4096, "num_key_value_heads": 8}),
+    "llama": Family("qwen", full, ATTENTION, {**LLAMA, "max_position_embeddings": 2048}, listing=False),
+    "mistral": Family("qwen", windowed, ATTENTION, {**LONG, "sliding_window": 4096, "num_key_value_heads": 8}, listing=False),
     "qwen2": Family("qwen", late_window, ATTENTION, QWEN),
     "qwen3": Family("qwen", late_window, ATTENTION, {**QWEN, "head_dim": 128}),
     "qwen2_moe": Family(
@@ -103,8 +105,7 @@ FAMILIES: dict[str, Family] = {
         UNWINDOWED,
     ),
     "qwen3_moe": Family(
-        "qwen", late_window, (*ATTENTION, moe("norm_topk_prob")), {**QWEN, "norm_topk_prob": False}, UNWINDOWED
-    ),
+        "qwen", late_window, (*ATTENTION, moe("norm_topk_prob")), {**QWEN, "norm_topk_prob": False}, UNWINDOWED, listing=False),
     "qwen3_next": Family(
         "gemma", GATED, (*ATTENTION, delta_net, moe("norm_topk_prob", shared=SHARED)), DELTA_NET, GATED_ONLY
     ),
@@ -116,7 +117,7 @@ FAMILIES: dict[str, Family] = {
         DELTA_NET,
         {**GATED_ONLY, "norm_topk_prob": (True,)},
     ),
-    "gemma": Family("gemma", full, (*ATTENTION, scaled_embeddings), GEMMA, CAUSAL),
+    "gemma": Family("gemma", full, (*ATTENTION, scaled_embeddings), GEMMA, CAUSAL, listing=False),
     "gemma2": Family(
         "gemma",
         alternating,
@@ -139,9 +140,8 @@ FAMILIES: dict[str, Family] = {
         windowed,
         ATTENTION,
         {**LLAMA, "rms_norm_eps": 1e-5, "max_position_embeddings": 4096},
-        {"original_max_position_embeddings": ANY},  # read for longrope alone, which is refused
-    ),
-    "olmo2": Family("qwen", full, ATTENTION, {**LLAMA, "rms_norm_eps": 1e-5, "max_position_embeddings": 2048}),
+        {"original_max_position_embeddings": ANY},  # read for longrope alone, which is refused, listing=False),
+    "olmo2": Family("qwen", full, ATTENTION, {**LLAMA, "rms_norm_eps": 1e-5, "max_position_embeddings": 2048}, listing=False),
     "lfm2": Family(
         "qwen", short_conv, (*LFM2, adjusted_width), LFM, {**OLD_LFM, "block_use_swiglu": (True,), "use_pos_enc": (True,)}
     ),
@@ -164,8 +164,7 @@ FAMILIES: dict[str, Family] = {
             **COMMON, "max_position_embeddings": 4096, "norm_topk_prob": True, "routed_scaling_factor": 2.5,
             "n_group": 8, "topk_group": 4,
         },
-        ONE_GROUP,
-    ),
+        ONE_GROUP, listing=False),
     "gpt_oss": Family(
         "qwen",
         alternating,

@@ -69,13 +69,16 @@ def short_conv(settings: Settings, count: int) -> list[str]:
     return ["full_attention" if full is None or i in full else "conv" for i in range(count)]
 
 
-def layer_types(settings: Settings, count: int, otherwise: Layers) -> list[str]:
-    """The header's tags: as the file lists them, or by the family's rule."""
+def layer_types(settings: Settings, count: int, otherwise: Layers, listing: bool) -> list[str]:
+    """The header's tags: as the file lists them, or by the family's rule. listing: transformers reads the list in this
+    family; where it doesn't, a list that says otherwise is refused."""
     listed = settings.optional("layer_types")
     derived = otherwise(settings, count)  # reads its keys in any case: they are spoken for
     kinds = derived if listed is None else listed
     if not isinstance(kinds, list) or len(kinds) != count or not all(isinstance(kind, str) for kind in kinds):
         raise settings.bad("layer_types", shown(kinds), f"a list of {count} kinds of layers")
+    if not listing and kinds != derived:
+        raise settings.bad("layer_types", shown(kinds), f"{shown(derived)}: this family has no other")
     for kind in kinds:
         if kind not in TAGS:
             raise settings.bad("layer_types", shown(kind), f"one of {', '.join(TAGS)}")

@@ -47,14 +47,11 @@ def rope(settings: Settings, arch: dict[str, Any]) -> None:
 
 
 def _kind(rope: Settings) -> str:
-    found = {name for key in ("rope_type", "type") if (name := rope.optional(key)) is not None}
-    if found - set(SCALINGS) or len(found) > 1:
-        raise rope.bad(
-            "rope_type" if "rope_type" in rope else "type",
-            shown(sorted(map(str, found))),
-            f"one of {', '.join(SCALINGS)}",
-        )
-    return found.pop() if found else "default"
+    found = [name for key in ("rope_type", "type") if (name := rope.optional(key)) is not None]
+    if any(not isinstance(name, str) or name not in SCALINGS or name != found[0] for name in found):
+        key = "rope_type" if "rope_type" in rope else "type"
+        raise rope.bad(key, shown(found), f"one of {', '.join(SCALINGS)}")
+    return found[0] if found else "default"
 
 
 def _global(rope: Settings, arch: dict[str, Any]) -> None:
