@@ -193,7 +193,7 @@ def test_linear_scaling_divides_every_frequency(tmp_path: Path) -> None:
             "rope_type: found ['dynamic'], wanted one of default, linear, llama3, yarn",
         ),
         ({"type": "longrope", "short_factor": [1.0]}, "type: found ['longrope']"),
-        ({"rope_type": "yarn", "type": "linear"}, "rope_type: found ['linear', 'yarn']"),
+        ({"rope_type": "yarn", "type": "linear"}, "rope_type: found ['yarn', 'linear']"),
         ({"rope_type": ["yarn"]}, "rope_type"),
         ({"rope_type": "yarn"}, "factor: found nothing"),
         ({"rope_type": "yarn", "factor": "4"}, "factor: found '4'"),

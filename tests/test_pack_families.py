@@ -13,7 +13,9 @@ import pytest
 
 import cmfspec
 from cmfspec.contract import compare
+from cmfspec.tools.config import model_of
 from cmfspec.tools.pack import QUANTS, pack
+from cmfspec.tools.unpackable import Unpackable, json_file
 from runner.driver import Process
 from tests.adapters import BUILDS, built
 from tests.models import read
@@ -160,6 +162,32 @@ def test_the_experts_of_a_layer_stand_by_role(tmp_path: Path) -> None:
         f"{expert}.{role}_proj.weight" for role in ("gate", "up", "down") for expert in range(5)
     ]
     assert [tensor.off for tensor in opened] == sorted(tensor.off for tensor in opened)
+
+
+NASTY = (None, -1, 0, 2**70, 0.5, "x", "", [], [0], [None], {}, {"rope_type": "yarn"}, True, 1e308)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_configuration_with_any_value_anywhere_is_carried_or_refused(family: str, tmp_path: Path) -> None:
+    """Nothing but the refusal leaves."""
+    config = json.loads((MODELS / family / "config.json").read_text())
+    places: list[tuple[dict[str, Any], str]] = [(config, key) for key in config]
+    nested = [node for node in config.values() if isinstance(node, dict)]
+    nested += [inner for node in nested for inner in node.values() if isinstance(inner, dict)]
+    places += [(node, key) for node in nested for key in node]
+    refusals = 0
+    for node, key in places:
+        before = node[key]
+        for value in NASTY:
+            node[key] = value
+            (tmp_path / "config.json").write_text(json.dumps(config))
+            try:
+                found = model_of(json_file(tmp_path / "config.json"))
+                json.dumps(found.arch, allow_nan=False)
+            except Unpackable:
+                refusals += 1
+        node[key] = before
+    assert refusals > len(places)
 
 
 @pytest.fixture(scope="module", params=BUILDS)

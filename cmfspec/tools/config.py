@@ -28,6 +28,7 @@ _HARMLESS = """
     torch_dtype torchscript transformers_version unsloth_fixed unsloth_version use_cache
 """
 HARMLESS = frozenset(_HARMLESS.split())
+MAX_LAYERS = 4096  # each has a tag in the header: a number alone must not take space
 MTP_KEYS = ("mtp_num_hidden_layers", "num_nextn_predict_layers", "num_mtp_layers")
 NEUTRAL: dict[str, tuple[Any, ...]] = {"mlp_bias": (False,), "conv_bias": (False,), "is_decoder": (False, None)}
 
@@ -47,7 +48,7 @@ def model_of(file: JsonFile, text_only: bool = False) -> Model:
     settings = _text_settings(file, text_only)
     family = FAMILIES[settings.model_type]
     settings = settings.assuming(family.assumed)
-    count = settings.integer("num_hidden_layers")
+    count = settings.integer("num_hidden_layers", most=MAX_LAYERS)
     arch: dict[str, Any] = {"arch_name": settings.model_type, "num_layers": count, "norm_style": family.norm}
     arch["layer_types"] = layer_types(settings, count, family.layers, family.listing)
     for part in family.parts:

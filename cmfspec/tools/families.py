@@ -105,7 +105,13 @@ FAMILIES: dict[str, Family] = {
         UNWINDOWED,
     ),
     "qwen3_moe": Family(
-        "qwen", late_window, (*ATTENTION, moe("norm_topk_prob")), {**QWEN, "norm_topk_prob": False}, UNWINDOWED, listing=False),
+        "qwen",
+        late_window,
+        (*ATTENTION, moe("norm_topk_prob")),
+        {**QWEN, "norm_topk_prob": False},
+        UNWINDOWED,
+        listing=False,
+    ),
     "qwen3_next": Family(
         "gemma", GATED, (*ATTENTION, delta_net, moe("norm_topk_prob", shared=SHARED)), DELTA_NET, GATED_ONLY
     ),
@@ -140,7 +146,9 @@ FAMILIES: dict[str, Family] = {
         windowed,
         ATTENTION,
         {**LLAMA, "rms_norm_eps": 1e-5, "max_position_embeddings": 4096},
-        {"original_max_position_embeddings": ANY},  # read for longrope alone, which is refused, listing=False),
+        {"original_max_position_embeddings": ANY},  # read for longrope alone, which is refused
+        listing=False,
+    ),
     "olmo2": Family("qwen", full, ATTENTION, {**LLAMA, "rms_norm_eps": 1e-5, "max_position_embeddings": 2048}, listing=False),
     "lfm2": Family(
         "qwen", short_conv, (*LFM2, adjusted_width), LFM, {**OLD_LFM, "block_use_swiglu": (True,), "use_pos_enc": (True,)}
@@ -164,7 +172,9 @@ FAMILIES: dict[str, Family] = {
             **COMMON, "max_position_embeddings": 4096, "norm_topk_prob": True, "routed_scaling_factor": 2.5,
             "n_group": 8, "topk_group": 4,
         },
-        ONE_GROUP, listing=False),
+        ONE_GROUP,
+        listing=False,
+    ),
     "gpt_oss": Family(
         "qwen",
         alternating,

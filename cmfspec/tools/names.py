@@ -71,14 +71,15 @@ CANONICAL = re.compile(
 )
 
 
-def canonical(name: str, arch: Arch) -> str:
-    """The canonical name of a tensor as the hub has it; fused ones keep their own."""
+def canonical(name: str, arch: Arch, mtp: bool) -> str:
+    """The canonical name of a tensor as the hub has it; fused ones keep their own. mtp: the configuration speaks of an
+    MTP head, which may be stored as one more layer."""
     for pattern, new in RENAMES:
         name = pattern.sub(new, name)
     found, count = _LAYER.match(name), arch["num_layers"]
-    if not found or int(found[1]) < count:
+    if not found or int(found[1]) < count or not mtp:
         return name
-    rest = _MTP_ITS_OWN.get(found[2], found[2])  # the layers past the last are the MTP head
+    rest = _MTP_ITS_OWN.get(found[2], found[2])
     return f"model.mtp.{rest}" if rest in _MTP_OUTSIDE else f"model.mtp.layers.{int(found[1]) - count}.{rest}"
 
 
@@ -95,8 +96,8 @@ class Plan:
     left_out: Mapping[str, int]
 
 
-def plan_of(folder: Path, stored: Mapping[str, Stored], arch: Arch, text_only: bool = False) -> Plan:
-    """Every tensor of the source, accounted for. folder: where they are. Raises Unpackable."""
+def plan_of(folder: Path, stored: Mapping[str, Stored], arch: Arch, mtp: bool = False, text_only: bool = False) -> Plan:
+    """Every tensor of the source, accounted for. folder: where they are; mtp: see `canonical`. Raises Unpackable."""
     found: dict[str, Cut] = {}
     doubles: list[tuple[Stored, str]] = []
     left_out: dict[str, int] = {}
@@ -106,7 +107,7 @@ def plan_of(folder: Path, stored: Mapping[str, Stored], arch: Arch, text_only: b
         if text_only and (other := OTHER_MODALITIES.match(one.name)):
             left_out[other[0]] = left_out.get(other[0], 0) + 1
             continue
-        name = canonical(one.name, arch)
+        name = canonical(one.name, arch, mtp)
         if (first := _double(name, arch)) is not None:
             doubles.append((one, first))
             continue
@@ -145,13 +146,17 @@ def _cuts(name: str, stored: Stored, arch: Arch) -> Iterator[Cut]:
 
 def _foreign(name: str, arch: Arch) -> str | None:
     """In words, what the configuration has nothing of: an engine would go by the tensor that is there."""
-    layer = re.match(r"^model\.(mtp\.)?layers\.(\d+)\.(self_attn|linear_attn|short_conv|mlp)\.(.*)$", name)
+    layer = re.match(r"^model\.(mtp\.)?layers\.(\d+)\.(\w+)\.?(.*)$", name)
     if not layer:
         return None
-    if layer[3] != "mlp":
+    if not layer[1] and int(layer[2]) >= arch["num_layers"]:
+        return f"layer {layer[2]} of {arch['num_layers']}"
+    if layer[3] in ("self_attn", "linear_attn", "short_conv"):
         tag = "FullAttention" if layer[1] else arch["layer_types"][int(layer[2])]
         return None if layer[3] == _MIXER_OF.get(tag, "self_attn") else f"{layer[3]} in a layer of {tag}"
-    if not re.match(r"(experts|gate|shared_expert|shared_expert_gate|expert_bias)(\.|$)", layer[4]):
+    if layer[3] != "mlp" or not re.match(
+        r"(experts|gate|shared_expert|shared_expert_gate|expert_bias)(\.|$)", layer[4]
+    ):
         return None
     if "moe" not in arch:
         return "a mixture of experts"

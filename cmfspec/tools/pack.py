@@ -100,7 +100,7 @@ def pack(
     model = model_of(json_file(folder / "config.json"), text_only)
     with Weights(folder) as weights:
         target = target_of(out, [one for one in folder.iterdir() if one.is_file()])
-        planned = plan_of(folder, weights, model.arch, text_only)
+        planned = plan_of(folder, weights, model.arch, bool(model.mtp), text_only)
         for cut in planned.cuts:
             if cut.stored.dtype not in WEIGHTS:
                 raise Unpackable(

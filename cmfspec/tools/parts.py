@@ -22,6 +22,7 @@ TAGS = {
     "sliding_attention": "SlidingAttention", "conv": "ShortConv",
 }  # fmt: skip
 ACTIVATIONS = {"silu": None, "swish": None, "gelu_pytorch_tanh": "gelu_tanh"}  # None: the header's default
+MAX_HEAD = 65536  # the width of a head: a pair of dimensions may need a number in the header
 # Which layers have a router, the tensors say (§2.2).
 SCHEDULES = ("decoder_sparse_step", "mlp_only_layers", "mlp_layer_types", "first_k_dense_replace", "num_dense_layers")
 
@@ -96,8 +97,8 @@ def dimensions(*widths: str) -> Part:
         hidden, heads = settings.integer("hidden_size"), settings.integer("num_attention_heads")
         told = "num_key_value_heads" in settings or "num_key_value_heads" in settings.assumed
         kv = settings.integer("num_key_value_heads", heads if told else MISSING)  # a null means as many
-        head_dim = settings.integer("head_dim", 0)
-        if not head_dim and hidden % heads:
+        head_dim = settings.integer("head_dim", 0, most=MAX_HEAD)
+        if not head_dim and (hidden % heads or hidden // heads > MAX_HEAD):
             raise settings.bad("num_attention_heads", heads, f"a divisor of hidden_size, {hidden}, or a head_dim")
         if heads % kv:
             raise settings.bad("num_key_value_heads", kv, f"a divisor of num_attention_heads, {heads}")
@@ -224,7 +225,7 @@ def delta_net(settings: Settings, arch: dict[str, Any]) -> None:
 def latent(settings: Settings, arch: dict[str, Any]) -> None:
     """`mla`, latent attention."""
     keys = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
-    mla = arch["mla"] = {key: settings.integer(key) for key in keys}
+    mla = arch["mla"] = {key: settings.integer(key, most=MAX_HEAD) for key in keys}
     if settings.peek("q_lora_rank") is not None:
         mla["q_lora_rank"] = settings.integer("q_lora_rank")
     settings.optional("q_lora_rank")

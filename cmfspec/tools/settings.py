@@ -70,13 +70,13 @@ class Settings:
             raise self.bad(key, "null" if key in self.node else "nothing", "a value")
         return found
 
-    def integer(self, key: str, otherwise: Any = MISSING, least: int = 1) -> int:
+    def integer(self, key: str, otherwise: Any = MISSING, least: int = 1, most: int = MAX_INTEGER) -> int:
         """A count. otherwise: for one that isn't there, of any value. Raises Unpackable."""
         found = self._value(key, otherwise)
         if found is otherwise:
             return int(found)
-        if type(found) is not int or not least <= found <= MAX_INTEGER:
-            raise self.bad(key, shown(found), f"an integer from {least} to {MAX_INTEGER}")
+        if type(found) is not int or not least <= found <= most:
+            raise self.bad(key, shown(found), f"an integer from {least} to {most}")
         return found
 
     def number(self, key: str, otherwise: Any = MISSING, whole: bool = False) -> float:
