@@ -219,7 +219,7 @@ def rename(old: str, new: str) -> Any:
         (lambda w: w.pop("lm_head.weight"), "found no lm_head.weight"),
         (lambda w: w.pop("model.norm.weight"), "found no model.norm.weight"),
         (lambda w: w.update({"model.layers.0.self_attn.rope_bias": w[Q]}), "tensor 'model.layers.0.self_attn.rope_bias': found a name that no engine knows"),
-        (lambda w: w.update({"model.layers.2.mlp.up_proj.weight": w[Q]}), "found no model.mtp"),
+        (lambda w: w.update({"model.layers.2.mlp.up_proj.weight": w[Q]}), "found layer 2 of 2"),
         (lambda w: w.update({"\x1b[2J": w[Q]}), "tensor '\\x1b[2J'"),
         (lambda w: w.update({Q: w[Q][:, :32].copy(), "lm_head.weight": w["lm_head.weight"][:95].copy()}), "tensor 'lm_head.weight': found [95, 64], wanted the shape [96, 64]"),
         (lambda w: w.update({"model.norm.weight": np.ones(63, "f4")}), "found [63], wanted the shape [64]"),
@@ -334,11 +334,8 @@ def test_a_wrong_word_is_a_usage_error(words: list[str], said: str, tmp_path: Pa
 
 def test_a_folder_without_its_files_is_refused(tmp_path: Path) -> None:
     """Each by its name."""
-    assert (
-        "config.json: path: found No such file" in packed(tmp_path / "empty", expect=1)
-        if (tmp_path / "empty").mkdir() is None
-        else True
-    )
+    (tmp_path / "empty").mkdir()
+    assert "config.json: path: found No such file" in packed(tmp_path / "empty", expect=1)
     source = models.folder(tmp_path / "m")
     content = (source / "model.safetensors").read_bytes()
     (source / "model.safetensors").write_bytes(content[:-1])

@@ -340,3 +340,60 @@ def test_both_halves_of_a_composite_model_have_to_agree_about_the_head(tmp_path:
     assert arch(tmp_path, outer)["tie_word_embeddings"] is True
     outer["text_config"]["tie_word_embeddings"] = False
     assert "tie_word_embeddings: found" in refused(tmp_path, outer)
+
+
+HUB = {  # as they stand there, shortened where they go on and on
+    "old llama": """{"_name_or_path": "x", "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+        "bos_token_id": 128000, "eos_token_id": [128001, 128008], "head_dim": 64, "hidden_act": "silu", "hidden_size": 2048,
+        "initializer_range": 0.02, "intermediate_size": 8192, "max_position_embeddings": 131072, "mlp_bias": false,
+        "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 16, "num_key_value_heads": 8, "pretraining_tp": 1,
+        "rms_norm_eps": 1e-05, "rope_scaling": {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+        "original_max_position_embeddings": 8192, "rope_type": "llama3"}, "rope_theta": 500000.0, "tie_word_embeddings": true,
+        "torch_dtype": "bfloat16", "transformers_version": "4.45.0", "use_cache": true, "vocab_size": 128256}""",
+    "small llama": """{"architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "hidden_size": 576, "intermediate_size": 1536,
+        "is_llama_config": true, "max_position_embeddings": 8192, "model_type": "llama", "num_attention_heads": 9,
+        "num_hidden_layers": 30, "num_key_value_heads": 3, "rms_norm_eps": 1e-05, "rope_interleaved": false, "rope_scaling": null,
+        "rope_theta": 100000, "tie_word_embeddings": true, "transformers.js_config": {"dtype": "q4"}, "vocab_size": 49152}""",
+    "qwen2": """{"hidden_act": "silu", "hidden_size": 896, "intermediate_size": 4864, "max_position_embeddings": 32768,
+        "max_window_layers": 21, "model_type": "qwen2", "num_attention_heads": 14, "num_hidden_layers": 24, "num_key_value_heads": 2,
+        "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "sliding_window": 32768, "tie_word_embeddings": true, "use_mrope": false,
+        "use_sliding_window": false, "vocab_size": 151936}""",
+    "gemma3, composite": """{"boi_token_index": 255999, "eoi_token_index": 256000, "eos_token_id": [1, 106], "model_type": "gemma3",
+        "image_token_index": 262144, "mm_tokens_per_image": 256, "text_config": {"hidden_size": 2560, "intermediate_size": 10240,
+        "model_type": "gemma3_text", "num_hidden_layers": 34, "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+        "sliding_window": 1024}, "vision_config": {"hidden_size": 1152}}""",
+    "phi3": """{"architectures": ["Phi3ForCausalLM"], "auto_map": {"AutoConfig": "x"}, "attention_bias": false, "embd_pdrop": 0.0,
+        "hidden_act": "silu", "hidden_size": 3072, "intermediate_size": 8192, "max_position_embeddings": 4096, "model_type": "phi3",
+        "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 32, "original_max_position_embeddings": 4096,
+        "resid_pdrop": 0.0, "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 10000.0, "sliding_window": 2047,
+        "tie_word_embeddings": false, "vocab_size": 32064}""",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("old llama", {"head_dim": 64, "tie_word_embeddings": True, "rope_theta": 500000.0}),
+        ("small llama", {"head_dim": 64, "rope_theta": 100000.0, "num_kv_heads": 3}),
+        ("qwen2", {"head_dim": 64, "layer_types": ["FullAttention"] * 24}),
+        (
+            "gemma3, composite",
+            {
+                "arch_name": "gemma3_text", "vocab_size": 262208, "num_attention_heads": 8, "num_kv_heads": 4, "head_dim": 256,
+                "tie_word_embeddings": True, "sliding_window": 1024, "rope_theta": 1e6, "rope_local_base_freq": 1e4,
+                "rope_freq_factors": [8.0] * 128, "query_pre_attn_scalar": 256, "hidden_act": "gelu_tanh",
+                "max_position_embeddings": 131072, "rms_norm_eps": 1e-6, "embed_multiplier": math.sqrt(2560),
+            },
+        ),
+        ("phi3", {"sliding_window": 2047, "layer_types": ["SlidingAttention"] * 32}),
+    ],
+)  # fmt: skip
+def test_configurations_as_the_hub_has_them_are_understood(name: str, fields: dict[str, Any], tmp_path: Path) -> None:
+    """With their leftovers, and with what they leave to transformers."""
+    found = arch(tmp_path, HUB[name], text_only="composite" in name)
+    assert {key: found.get(key) for key in fields} == fields
+    if name == "old llama":  # long waves slowed 32 times, short ones not, and one way between them
+        factors = found["rope_freq_factors"]
+        assert (factors[0], factors[-1]) == (1.0, 32.0)
+        assert factors == sorted(factors)
+        assert any(1 < factor < 32 for factor in factors)

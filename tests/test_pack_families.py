@@ -164,7 +164,7 @@ def test_the_experts_of_a_layer_stand_by_role(tmp_path: Path) -> None:
     assert [tensor.off for tensor in opened] == sorted(tensor.off for tensor in opened)
 
 
-NASTY = (None, -1, 0, 2**70, 0.5, "x", "", [], [0], [None], {}, {"rope_type": "yarn"}, True, 1e308)
+NASTY = (None, -1, 0, 2**31, 2**70, 0.5, "x", "", [], [0], [None], {}, {"rope_type": "yarn"}, True, 1e308)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -22,15 +22,19 @@ from cmfspec.tools.unpackable import JsonFile, shown
 _HARMLESS = """
     _attn_implementation _attn_implementation_autoset _commit_hash _experts_implementation _name_or_path architectures
     attention_dropout attn_implementation auto_map bos_token_id cache_implementation chunk_size_feed_forward
-    classifier_dropout dtype embd_pdrop eos_token_id finetuning_task hidden_dropout id2label initializer_range label2id
-    mamba_ssm_dtype model_type output_attentions output_hidden_states output_router_logits pad_token_id pretraining_tp
-    problem_type resid_pdrop return_dict router_aux_loss_coef router_jitter_noise task_specific_params tokenizer_class
-    torch_dtype torchscript transformers_version unsloth_fixed unsloth_version use_cache
+    classifier_dropout dtype embd_pdrop eos_token_id finetuning_task hidden_dropout id2label initializer_range
+    is_llama_config label2id mamba_ssm_dtype model_type output_attentions output_hidden_states output_router_logits
+    pad_token_id pretraining_tp problem_type resid_pdrop return_dict router_aux_loss_coef router_jitter_noise
+    task_specific_params tokenizer_class torch_dtype torchscript transformers.js_config transformers_version
+    unsloth_fixed unsloth_version use_cache
 """
 HARMLESS = frozenset(_HARMLESS.split())
 MAX_LAYERS = 4096  # each has a tag in the header: a number alone must not take space
 MTP_KEYS = ("mtp_num_hidden_layers", "num_nextn_predict_layers", "num_mtp_layers")
-NEUTRAL: dict[str, tuple[Any, ...]] = {"mlp_bias": (False,), "conv_bias": (False,), "is_decoder": (False, None)}
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "mlp_bias": (False,), "conv_bias": (False,), "is_decoder": (False, None), "use_mrope": (False,),
+    "rope_interleaved": (False,),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -79,8 +79,11 @@ LFM: dict[str, Any] = {
 }  # fmt: skip
 LONG = {**COMMON, "max_position_embeddings": 131072}
 
-CAUSAL: Neutral = {"use_bidirectional_attention": (False, None)}
-GATED_ONLY: Neutral = {"mtp_use_dedicated_embeddings": (False,), "attn_output_gate": (True,)}
+CAUSAL: Neutral = {"use_bidirectional_attention": (False, None), "sliding_window_size": ANY}
+GATED_ONLY: Neutral = {
+    "mtp_use_dedicated_embeddings": (False,), "attn_output_gate": (True,), "use_sliding_window": (False,),
+    "max_window_layers": ANY,
+}  # fmt: skip
 UNWINDOWED: Neutral = {"use_sliding_window": (False,)}
 OLD_LFM: Neutral = dict.fromkeys(
     ("block_dim", "block_mlp_init_scale", "block_norm_eps", "block_out_init_scale", "block_use_xavier_init", "conv_dim",
