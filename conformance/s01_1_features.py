@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cmfspec.contract.outcome import NotApplicable
-from cmfspec.contract.rule import DERIVED, LITERAL, OBSERVATION, READER, WRITER_ONLY, rule, untested
+from cmfspec.contract.rule import DERIVED, LITERAL, OBSERVATION, READER, rule, untested
 from cmfspec.contract.subject import Subject
 from cmfspec.errors import UnsupportedFeature
 from cmfspec.layout import BINARY_MASKS, DELTA_MASKS, HOT_PACKS, LOOP_MASKS, QUANT_2F, SKILL_FILE
@@ -79,9 +79,6 @@ def a_reserved_feature_bit_stops_the_reader(subject: Subject, bit: int, with_mas
     subject.open(file.with_feature_bit(bit)).must_refuse(UnsupportedFeature)
 
 
-untested("FEAT-003", quote="二进制张量目录（v2 中始终置位）", because=WRITER_ONLY)
-
-
 @rule(
     "FEAT-004",
     section="1.1",
@@ -95,9 +92,6 @@ def a_file_without_the_bit_that_is_always_set(subject: Subject, file: File) -> N
     subject.open(file).observe()
 
 
-untested("FEAT-005", quote="存在掩码区段（§5）", because=WRITER_ONLY)
-
-
 @rule(
     "FEAT-006",
     section="1.1",
@@ -109,9 +103,6 @@ untested("FEAT-005", quote="存在掩码区段（§5）", because=WRITER_ONLY)
 def the_masks_bit_and_the_masks_section_disagree(subject: Subject, file: File) -> None:
     """One says masks, the other has none."""
     subject.open(file).observe()
-
-
-untested("FEAT-007", quote="目录包含 `q8_2f`/`vbit` 张量（双场 𝒲×θ 量化）", because=WRITER_ONLY)
 
 
 @rule(
@@ -142,8 +133,6 @@ def the_two_field_bit_without_such_tensors(subject: Subject, file: File) -> None
 
 for _identity in ("FEAT-010", "FEAT-011", "FEAT-012", "FEAT-013"):
     untested(_identity, quote="掩码行按访问（VISIT）存储（物理层 × 循环数，按遍历优先）", because=LOOP_ROWS)
-
-untested("FEAT-014", quote="任何带 `base_dir_hash` 的记录都会升起位 6", because=WRITER_ONLY)
 
 
 @rule(
@@ -211,4 +200,3 @@ untested(
     quote="破坏性变更只通过特性位或 `version` 递增来引入",
     because="a promise about future revisions of the text, not about any program",
 )
-untested("FEAT-020", quote="保留：物化的稠密切片", because=WRITER_ONLY)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cmfspec.contract.rule import DERIVED, LITERAL, OBSERVATION, READER, SHOULD, VERIFIER, WRITER_ONLY, rule, untested
+from cmfspec.contract.rule import DERIVED, LITERAL, OBSERVATION, READER, SHOULD, VERIFIER, rule, untested
 from cmfspec.contract.subject import Subject
 from cmfspec.errors import Bounds, InvalidMagic, UnsupportedVersion
 from cmfspec.layout import OPTIONAL
@@ -77,9 +77,6 @@ def only_version_two_is_read(subject: Subject, file: File) -> None:
     subject.open(file).must_refuse(UnsupportedVersion)
 
 
-untested("ENV-005", quote="flags : u32 (reserved, 0)", because=WRITER_ONLY)
-
-
 @rule(
     "ENV-006",
     section="1",
@@ -91,9 +88,6 @@ untested("ENV-005", quote="flags : u32 (reserved, 0)", because=WRITER_ONLY)
 def flags_that_are_set(subject: Subject, file: File) -> None:
     """Reserved: a breaking change would use required_features."""
     subject.open(file).observe()
-
-
-untested("ENV-007", quote="header_off : u64 (= 128)", because=WRITER_ONLY)
 
 
 @rule(
@@ -126,13 +120,6 @@ def sections_may_stand_in_any_order(subject: Subject, file: File) -> None:
     subject.must_say(file, file.tensors)
     if "verify" in subject.hello.operations:
         subject.verify(file).must_be_sound()
-
-
-untested(
-    "ENV-010",
-    quote="磁盘上的区段顺序：信封 → 头部 JSON → 目录 → **权重 blob（对齐到 4096）** → 掩码 → 词表 → 稀疏索引。",
-    because=WRITER_ONLY,
-)
 
 
 @rule(

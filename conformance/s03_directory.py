@@ -10,7 +10,6 @@ from cmfspec.contract.rule import (
     OBSERVATION,
     READER,
     VERIFIER,
-    WRITER_ONLY,
     rule,
     untested,
 )
@@ -494,16 +493,4 @@ def a_blob_longer_than_its_tensors(subject: Subject, file: File) -> None:
     subject.open(file).observe()
 
 
-for _identity, _quote in (
-    ("DIR-011", "张量名与源模型**一一对应**"),
-    ("DIR-013", SHAPE),
-    ("DIR-024", "name_len : u16"),
-    ("DIR-025", SHAPE),
-    ("DIR-027", ONLY_TRUTH),
-    ("BLOB-001", "`data_off` 是 4096 的倍数"),
-    ("BLOB-002", "都从 64 字节边界开始"),
-    ("BLOB-003", "张量之间为零"),
-    ("BLOB-006", "都从 64 字节边界开始"),
-):
-    untested(_identity, quote=_quote, because=WRITER_ONLY)
 untested("DIR-028", quote="逐字节采用 `.vmfc` v2 布局", because="`.vmfc` is not public")

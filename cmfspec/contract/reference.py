@@ -6,6 +6,7 @@ one with one part replaced.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ import numpy as np
 import cmfspec
 from cmfspec.codecs import CODECS, ENCODERS, encode, plan
 from cmfspec.contract.protocol import (
+    OPERATIONS,
     PROTOCOL,
     Encoded,
     Hashed,
@@ -33,11 +35,14 @@ from cmfspec.contract.protocol import (
 from cmfspec.contract.sdk import Handle
 from cmfspec.errors import Refusal
 from cmfspec.format import container, verify
+from cmfspec.format.build import Blueprint, from_json
 from cmfspec.format.checks import CHECKS, Check
 from cmfspec.format.container import Container, Tensor
 from cmfspec.format.hash64 import hash64
 from cmfspec.format.view import View
-from cmfspec.layout import DTYPE_IDS, DTYPE_NAMES, IMPLEMENTED_FEATURES
+from cmfspec.layout import DTYPE_IDS, DTYPE_NAMES, IMPLEMENTED_FEATURES, OPTIONAL
+from cmfspec.tools import writer
+from cmfspec.tools.writer import Item
 
 Encode = Callable[[str, Any, Mapping[str, Any]], tuple[str, bytes]]
 
@@ -48,6 +53,14 @@ def _encode(wanted: str, weights: Any, options: Mapping[str, Any]) -> tuple[str,
     return used, encode(used, weights, **(options if used == wanted else {}))
 
 
+def _write(blueprint: Blueprint) -> bytes:
+    """The file that our writer makes of it. Raises CannotEncode."""
+    items = [Item(t.name, DTYPE_NAMES[t.dtype], t.shape, partial(bytes, t.payload)) for t in blueprint.tensors]
+    stream = io.BytesIO()
+    writer.write(stream, blueprint.header, items, {name: getattr(blueprint, name) for name in OPTIONAL})
+    return stream.getvalue()
+
+
 @dataclass(frozen=True)
 class Parts:
     """What the reader is made of. Each part can be replaced by a wrong one.
@@ -55,7 +68,8 @@ class Parts:
     checks: the table of checks; view: bytes to a view; tensor: container and index to its entry;
     values: container and index to float32; verify: container to problems; hash: bytes to hash64;
     features: the bits of required_features that hello declares; opened: the reply to open;
-    encode: wanted encoding, float32 weights and options to the encoding that was used and its payload.
+    encode: wanted encoding, float32 weights and options to the encoding that was used and its payload;
+    write: what a file shall hold to the file.
     """
 
     checks: tuple[Check, ...] = CHECKS
@@ -69,6 +83,7 @@ class Parts:
         default=lambda opened: Reply("ok", Opened.of(len(opened), opened.sections))
     )
     encode: Encode = _encode
+    write: Callable[[Blueprint], bytes] = _write
     name: str = "cmfspec"
 
 
@@ -100,7 +115,7 @@ def _hello(parts: Parts, _: Any, __: Request) -> Reply:
         protocol=PROTOCOL,
         name=parts.name,
         version=cmfspec.__version__,
-        operations=[*_OPERATIONS],
+        operations=[*OPERATIONS],
         features=list(parts.features),
         dtypes=[*CODECS],
         language="Python",
@@ -120,7 +135,7 @@ def _opened(parts: Parts, opener: Callable[[str], Container], request: Request) 
 
 
 def _header(_: Parts, opener: Callable[[str], Container], request: Request) -> Reply:
-    _write(request.out, bytes(opener(request.file).view.part("header")))
+    _put(request.out, bytes(opener(request.file).view.part("header")))
     return Reply("ok", Nothing())
 
 
@@ -131,7 +146,7 @@ def _tensors(parts: Parts, opener: Callable[[str], Container], request: Request)
         t = parts.tensor(opened, index)
         line = TensorLine(t.name, t.dtype, list(t.shape), str(t.off), str(t.nbytes), f"{t.hash:016x}")
         lines.append(json.dumps({name: getattr(line, name) for name in line.__struct_fields__}))
-    _write(request.out, "".join(f"{line}\n" for line in lines).encode())
+    _put(request.out, "".join(f"{line}\n" for line in lines).encode())
     return Reply("ok", Nothing())
 
 
@@ -141,7 +156,7 @@ def _tensor(parts: Parts, opener: Callable[[str], Container], request: Request) 
     if not 0 <= index < len(opened):
         return Reply("error", None, "", f"tensor {index} of {len(opened)}")
     raw = request.form == "raw"
-    _write(request.out, bytes(opened.raw(index)) if raw else parts.values(opened, index).astype("<f4").tobytes())
+    _put(request.out, bytes(opened.raw(index)) if raw else parts.values(opened, index).astype("<f4").tobytes())
     return Reply("ok", Nothing())
 
 
@@ -160,11 +175,16 @@ def _encoded(parts: Parts, _: Any, request: Request) -> Reply:
     weights = np.frombuffer(container.read(request.file), "<f4").astype(np.float32).reshape(shape)
     options = {"bits": request.bits} if request.bits else {}
     used, payload = parts.encode(DTYPE_NAMES[request.dtype or 0], weights, options)
-    _write(request.out, payload)
+    _put(request.out, payload)
     return Reply("ok", Encoded(DTYPE_IDS[used]))
 
 
-def _write(out: str | None, data: bytes) -> None:
+def _written(parts: Parts, _: Any, request: Request) -> Reply:
+    _put(request.out, parts.write(from_json(json.loads(bytes(container.read(request.file))))))
+    return Reply("ok", Nothing())
+
+
+def _put(out: str | None, data: bytes) -> None:
     if out is None:
         raise ValueError("the request names no `out`")
     Path(out).write_bytes(data)
@@ -181,4 +201,5 @@ _OPERATIONS: dict[str, Callable[[Parts, Callable[[str], Container], Request], Re
     "verify": _verify,
     "hash64": _hash64,
     "encode": _encoded,
+    "write": _written,
 }
