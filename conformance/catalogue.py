@@ -15,12 +15,15 @@ from conformance import (
     s03_2_q8,
     s03_2_vbit,
     s03_directory,
+    s03_records,
+    s04_blob,
     s08_hash64,
 )
 
 SECTIONS = (
     *(s01_envelope, s01_1_features, s01_2_validation, s01_written),
     s02_header,
-    *(s03_directory, s03_1_dtypes, s03_2_q8, s03_2_q4, s03_2_vbit, s03_2_q1, s03_2_encoded),
+    *(s03_directory, s03_records, s03_1_dtypes, s03_2_q8, s03_2_q4, s03_2_vbit, s03_2_q1, s03_2_encoded),
+    s04_blob,
     s08_hash64,
 )
