@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cmfspec.contract.answers import Written
 from cmfspec.contract.rule import LITERAL, OBSERVATION, WRITER, rule
-from cmfspec.contract.subject import Subject, Written
+from cmfspec.contract.subject import Subject
 from cmfspec.format.build import Blueprint, Entry, canonical, to_json
 from cmfspec.layout import (
     BINARY_MASKS,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from cmfspec.contract.answers import Verdict
 from cmfspec.contract.outcome import NotApplicable, WrongValue
 from cmfspec.contract.rule import DERIVED, LITERAL, OBSERVATION, VERIFIER, rule, untested
-from cmfspec.contract.subject import Subject, Verdict
+from cmfspec.contract.subject import Subject
 from cmfspec.format.build import Blueprint, canonical, to_json
 from cmfspec.format.view import View
 from cmfspec.layout import HASH_DIGITS, OPTIONAL
