@@ -18,22 +18,10 @@ from runner.exits import EXIT_BROKEN
 
 PROFILES = ("smoke", "certify", "soak")
 SHELLS = ("bash", "zsh", "fish")
+# Those of cmfspec.tools.pack, which imports too much for --help.
 QUANTS = (
-    "f32",
-    "f16",
-    "bf16",
-    "q8_row",
-    "q8_2f",
-    "q4_block",
-    "q4t",
-    "q4_tiled",
-    "q4tp",
-    "vbit",
-    "vbit_ro",
-    "q1",
-    "q1s",
-    "q1t",
-)  # fmt: skip  of cmfspec.tools.pack, which imports too much for --help
+    "f32", "f16", "bf16", "q8_row", "q8_2f", "q4_block", "q4t", "q4_tiled", "q4tp", "vbit", "vbit_ro", "q1", "q1s", "q1t",
+)  # fmt: skip
 
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 

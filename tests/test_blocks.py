@@ -13,7 +13,7 @@ import cmfspec
 from cmfspec.codecs import encode
 from cmfspec.errors import CannotEncode
 from cmfspec.tools import blocks
-from cmfspec.tools.blocks import SEGMENTS, WHOLE, payload
+from cmfspec.tools.blocks import SEGMENTS, payload
 from cmfspec.tools.pack import QUANTS, pack
 from cmfspec.tools.requant import requant
 from tests import models
@@ -47,9 +47,17 @@ def test_any_shape_can_be_had_by_blocks(name: str, shape: tuple[int, ...], monke
     assert bytes(payload(name, weights, "w")) == encode(name, weights, tensor="w")
 
 
-def test_every_encoding_is_either_segmented_or_known_to_be_whole() -> None:
+def test_of_equal_outliers_the_earlier_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by the encoder of the whole, wherever a block ends."""
+    monkeypatch.setattr(blocks, "BLOCK", 100)
+    weights = np.round(np.random.default_rng(9).normal(0, 2, (64, 96))).astype("f4")
+    for name in ("q1s", "q1t"):
+        assert bytes(payload(name, weights, "w")) == encode(name, weights, tensor="w")
+
+
+def test_every_encoding_has_its_way() -> None:
     """A new one has to be thought about."""
-    assert set(NAMES) == {*SEGMENTS, *WHOLE, "q8_2f", "vbit_ro"}
+    assert set(NAMES) == {*SEGMENTS, "q8_2f", "vbit_ro", "q1s", "q1t"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -74,7 +82,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return models.folder(tmp_path_factory.mktemp("large") / "model", config, weights, "BF16")
 
 
-@pytest.mark.parametrize("quant", ["f32", "bf16", "q8_2f", "q4tp", "vbit_ro"])
+@pytest.mark.parametrize("quant", ["f32", "bf16", "q8_2f", "q4tp", "vbit_ro", "q1t"])
 def test_memory_follows_the_largest_tensor_not_the_model(quant: str, large: Path, tmp_path: Path) -> None:
     """Less than three times the largest tensor, to pack and to requant."""
     packed, other = tmp_path / "a.cmf", tmp_path / "b.cmf"

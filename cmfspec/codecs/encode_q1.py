@@ -61,14 +61,15 @@ def tiles(scales: F32, bodies: NDArray[np.uint8]) -> bytes:
     return np.hstack((heads, bodies)).tobytes()
 
 
-def _signed(weights: F32, kept: Mask, diffuse: bool, tensor: str) -> bytes:
+def signed(weights: F32, kept: Mask, diffuse: bool, tensor: str) -> bytes:
+    """The tiles of q1 and q1s."""
     scales = mean_scales(weights, kept, tensor)
     bits = signs(weights, scales, kept, diffuse)
     return tiles(scales, np.packbits(bits.reshape(-1, GROUP), axis=1, bitorder="little"))
 
 
 def _q1(weights: F32, tensor: str, diffuse: bool = False) -> bytes:
-    return _signed(weights, np.zeros(weights.shape, np.bool_), diffuse, tensor)
+    return signed(weights, np.zeros(weights.shape, np.bool_), diffuse, tensor)
 
 
 def apart(weights: F32, keep: float) -> Mask:
@@ -90,7 +91,7 @@ def sparse(kept: Mask, weights: F32, tensor: str) -> bytes:
 
 def _q1s(weights: F32, tensor: str, keep: float = KEEP, diffuse: bool = True) -> bytes:
     kept = apart(weights, keep)
-    return _signed(weights, kept, diffuse, tensor) + sparse(kept, weights, tensor)
+    return signed(weights, kept, diffuse, tensor) + sparse(kept, weights, tensor)
 
 
 def by_rows(kept: Mask, weights: F32, tensor: str) -> bytes:
@@ -140,14 +141,19 @@ def _gains(blocks: F32, scales: F32, nonzero: Mask) -> F32:
     return np.clip(gains, *GAIN).astype(np.float32)
 
 
-def _q1t(weights: F32, tensor: str, keep: float = KEEP) -> bytes:
-    kept = apart(weights, keep)
+def ternary(weights: F32, kept: Mask, tensor: str) -> bytes:
+    """The tiles of q1t."""
     blocks = blocked(weights)
     scales, nonzero = _support(blocks, ~kept.reshape(blocks.shape), tensor)
     nonzero &= scales[..., None] > 0
     final = stored(scales * _gains(blocks, scales, nonzero)[:, None], tensor, "group scale")
     codes = np.where(nonzero, np.where(blocks >= 0, 1, 2), 0).astype(np.uint8)
-    return tiles(final, ternary_bytes(codes.reshape(-1, GROUP))) + by_rows(kept, weights, tensor)
+    return tiles(final, ternary_bytes(codes.reshape(-1, GROUP)))
+
+
+def _q1t(weights: F32, tensor: str, keep: float = KEEP) -> bytes:
+    kept = apart(weights, keep)
+    return ternary(weights, kept, tensor) + by_rows(kept, weights, tensor)
 
 
 ENCODERS: dict[str, Encode] = {"q1": _q1, "q1s": _q1s, "q1t": _q1t}

@@ -15,7 +15,9 @@ import numpy as np
 
 from cmfspec.codecs import encode
 from cmfspec.codecs.codec import ceil_div, groups
-from cmfspec.codecs.encoder import TINY, raw, stored
+from cmfspec.codecs.encode_q1 import KEEP, by_rows, signed, sparse, ternary
+from cmfspec.codecs.encode_vbit import family_widths, row_widths
+from cmfspec.codecs.encoder import TINY, checked, raw, share, stored
 from cmfspec.codecs.q4 import HALF
 from cmfspec.layout import GROUP
 
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from cmfspec.codecs.codec import F32
 
 BLOCK = 1 << 18  # weights at a time
-WHOLE = ("q1s", "q1t")
 
 # (rows, columns) to the sizes of a payload's segments but the last, which is the rest.
 SEGMENTS: Mapping[str, Callable[[int, int], tuple[int, ...]]] = {
@@ -47,8 +48,10 @@ def payload(name: str, weights: F32, tensor: str, widths: NDArray[np.uint8] | No
     weights: float32 of the tensor's shape; tensor: its name; widths: of each row, for vbit and vbit_ro.
     Raises as `encode` does: CannotEncode for what the encoding can't hold.
     """
-    if name in WHOLE or weights.size == 0:
+    if weights.size == 0:
         return encode(name, weights, tensor=tensor)
+    if name in ("q1s", "q1t"):
+        return _with_outliers(name, weights, tensor)
     if name == "q8_2f":
         return _two_fields(weights, tensor)
     if name in ("vbit", "vbit_ro"):
@@ -107,6 +110,41 @@ def _by_width(name: str, weights: F32, tensor: str, widths: NDArray[np.uint8] | 
     return joined
 
 
+def _with_outliers(name: str, weights: F32, tensor: str) -> bytearray:
+    """The tiles of q1s or q1t, and behind them what was kept apart."""
+    for at, rows in _blocks(weights):
+        checked(rows, f"{tensor} from row {at}")
+    kept = _largest(weights, share(KEEP, weights.size))
+    tiles = bytearray()
+    for at, rows in _blocks(weights):
+        apart, where = kept[at : at + len(rows)], f"{tensor} from row {at}"
+        tiles += signed(rows, apart, True, where) if name == "q1s" else ternary(rows, apart, where)
+    tiles += (sparse if name == "q1s" else by_rows)(kept, weights, tensor)
+    return tiles
+
+
+def _largest(weights: F32, count: int) -> NDArray[np.bool_]:
+    """Where the `count` largest magnitudes are; of equal ones, the earlier: found in two passes."""
+    flat, kept = weights.reshape(-1), np.zeros(weights.size, np.bool_)
+    if not count:
+        return kept.reshape(weights.shape)
+    pool, least = np.empty(0, np.float32), np.float32(-1)
+    for at in range(0, flat.size, BLOCK):
+        sizes = np.abs(flat[at : at + BLOCK])
+        pool = np.concatenate((pool, sizes[sizes > least]))
+        if len(pool) >= count:
+            pool = np.partition(pool, len(pool) - count)[len(pool) - count :]
+            least = pool[0]
+    ties = count - int((pool > least).sum())
+    for at in range(0, flat.size, BLOCK):
+        sizes = np.abs(flat[at : at + BLOCK])
+        level = np.flatnonzero(sizes == least)[:ties]
+        ties -= len(level)
+        kept[at : at + BLOCK] = sizes > least
+        kept[at + level] = True
+    return kept.reshape(weights.shape)
+
+
 def loudest(weights: F32) -> F32:
     """The largest magnitude of each row, [rows, 1]: all that the choice of widths looks at."""
     found = np.empty((len(weights), 1), np.float32)
@@ -117,6 +155,4 @@ def loudest(weights: F32) -> F32:
 
 def family(members: list[F32]) -> list[NDArray[np.uint8]]:
     """The widths of the rows of tensors that share a budget (§3.2), from what `loudest` says of each."""
-    from cmfspec.codecs.encode_vbit import family_widths, row_widths
-
     return [row_widths(members[0])] if len(members) == 1 else family_widths(members)

@@ -29,7 +29,7 @@ from cmfspec.tools.output import appearing, target_of
 from cmfspec.tools.safetensors import WEIGHTS, Stored, Weights
 from cmfspec.tools.tokenizer import Tokenizer, tokenizer_of
 from cmfspec.tools.unpackable import Unpackable, json_file, shown
-from cmfspec.tools.writer import Item, write
+from cmfspec.tools.writer import Item, Tally, write
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,22 +48,10 @@ LABELS = {
     "q4_tiled": "Q4_BLOCK", "q4tp": "Q4_BLOCK", "vbit": "VBIT", "vbit_ro": "VBIT", "q1": "VBIT", "q1s": "VBIT", "q1t": "VBIT",
 }  # fmt: skip
 EXPERT = re.compile(r"\.experts\.\d+\.")
-_FIRST = (
-    "arch_name",
-    "hidden_size",
-    "intermediate_size",
-    "num_layers",
-    "num_attention_heads",
-    "num_kv_heads",
-    "head_dim",
-    "vocab_size",
-    "layer_types",
-    "rms_norm_eps",
-    "norm_style",
-    "rope_theta",
-    "tie_word_embeddings",
-    "max_position_embeddings",
-)  # fmt: skip  the order of §2
+_FIRST = (  # the order of §2
+    "arch_name", "hidden_size", "intermediate_size", "num_layers", "num_attention_heads", "num_kv_heads", "head_dim",
+    "vocab_size", "layer_types", "rms_norm_eps", "norm_style", "rope_theta", "tie_word_embeddings", "max_position_embeddings",
+)  # fmt: skip
 
 Progress = Callable[[str, int, int], None]  # (tensor that was written, weights so far, weights of all)
 
@@ -93,8 +81,8 @@ def pack(
 
     quant: a key of QUANTS; shard_bytes: begin another shard where the tensors of one, as float32, would pass this (§10);
     text_only: leave out what a composite model has besides its text model.
-    Raises Unpackable for a source that can't be carried, Unwritable for such an output, CannotEncode for weights that an
-    encoding can't hold, OSError where the machine can't. Then nothing has appeared.
+    Raises Unpackable for a source that can't be carried and for weights that an encoding can't hold, Unwritable for an output
+    that can't be, OSError where the machine can't. Then nothing has appeared.
     """
     folder, encoding = Path(source), QUANTS[quant]
     model = model_of(json_file(folder / "config.json"), text_only)
@@ -115,33 +103,20 @@ def pack(
         header = _header(folder, _arch(model, planned.cuts), encoding, tokenizer, planned.left_out)
         widths = _widths(weights, planned.cuts, encoding)
         shards = _shards(planned.cuts, shard_bytes)
-        names = (
-            [shard_name(target.name, no, len(shards)) for no in range(1, len(shards) + 1)]
-            if shard_bytes
-            else [target.name]
-        )
-        counts: dict[str, tuple[int, int]] = {}
-        total, so_far = sum(cut.count for cut in planned.cuts), 0
-
-        def done(item: Item, size: int) -> None:
-            nonlocal so_far
-            tensors, nbytes = counts.get(item.dtype, (0, 0))
-            counts[item.dtype] = tensors + 1, nbytes + size
-            so_far += int(np.prod(item.shape, dtype=object))
-            progress(item.name, so_far, total)
-
+        count = len(shards)
+        names = [shard_name(target.name, no, count) for no in range(1, count + 1)] if shard_bytes else [target.name]
+        tally = Tally(sum(cut.count for cut in planned.cuts), progress)
         with appearing(target, names) as openers:
             for no, (opener, cuts) in enumerate(zip(openers, shards, strict=True), 1):
                 items = [_item(weights, cut, encoding, widths) for cut in cuts]
                 with opener() as stream:
                     if shard_bytes:
-                        write(stream, shard_header(header, no, len(shards)), items, _vocab(tokenizer, no), done)
+                        write(stream, shard_header(header, no, count), items, _vocab(tokenizer, no), tally)
                     else:
-                        write(stream, header, items, _vocab(tokenizer, 1), done)
+                        write(stream, header, items, _vocab(tokenizer, 1), tally)
             weights.settle()
-    return Report(
-        tuple(target.with_name(name) for name in names), counts, tokenizer.remarks + _remarks(planned.left_out)
-    )
+    files = tuple(target.with_name(name) for name in names)
+    return Report(files, tally.counts, tokenizer.remarks + _remarks(planned.left_out))
 
 
 def _vocab(tokenizer: Tokenizer, no: int) -> dict[str, bytes]:

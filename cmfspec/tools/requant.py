@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from cmfspec.tools.blocks import family, loudest, payload
 from cmfspec.tools.output import appearing, target_of
 from cmfspec.tools.pack import EXPERT, LABELS, QUANTS, Progress, Report, silent
 from cmfspec.tools.unpackable import Unpackable, shown
-from cmfspec.tools.writer import Item, write
+from cmfspec.tools.writer import Item, Tally, write
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,24 +45,13 @@ def requant(source: str | os.PathLike[str], out: str, quant: str, progress: Prog
     if problem := next(cmfspec.verify(opened), None):
         raise Unpackable(path, problem.where, str(problem), "a sound file")
     header = _header(path, opened.header, encoding)
-    total, so_far, counts = sum(_count(tensor) for tensor in opened), 0, dict[str, tuple[int, int]]()
+    tally = Tally(sum(prod(tensor.shape) for tensor in opened), progress)
     widths = _widths(path, opened, encoding)
     items = [_item(path, opened, tensor, encoding, widths) for tensor in opened]
 
-    def done(item: Item, size: int) -> None:
-        nonlocal so_far
-        tensors, nbytes = counts.get(item.dtype, (0, 0))
-        counts[item.dtype] = tensors + 1, nbytes + size
-        so_far += int(np.prod(item.shape, dtype=object))
-        progress(item.name, so_far, total)
-
     with appearing(target, [target.name]) as (opener,), opener() as stream:
-        write(stream, header, items, {name: opened.view.part(name) for name in OPTIONAL}, done)
-    return Report((target,), counts, ())
-
-
-def _count(tensor: Tensor) -> int:
-    return int(np.prod(tensor.shape, dtype=object))
+        write(stream, header, items, {name: opened.view.part(name) for name in OPTIONAL}, tally)
+    return Report((target,), tally.counts, ())
 
 
 def _header(path: Path, old: Mapping[str, Any], encoding: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -49,6 +50,20 @@ class Item:
     dtype: str
     shape: tuple[int, ...]
     payload: Callable[[], bytes | bytearray | memoryview]
+
+
+class Tally:
+    """What was written so far: told of each tensor, tells a progress. counts: encoding to (tensors, bytes)."""
+
+    def __init__(self, total: int, progress: Callable[[str, int, int], None]) -> None:
+        self.counts: dict[str, tuple[int, int]] = {}
+        self._total, self._so_far, self._progress = total, 0, progress
+
+    def __call__(self, item: Item, size: int) -> None:
+        tensors, nbytes = self.counts.get(item.dtype, (0, 0))
+        self.counts[item.dtype] = tensors + 1, nbytes + size
+        self._so_far += prod(item.shape)
+        self._progress(item.name, self._so_far, self._total)
 
 
 def write(
