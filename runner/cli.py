@@ -29,7 +29,7 @@ json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(cmfspec.__version__, prog_name="cmfspec")
 def cli() -> None:
-    """The executable spec of CMF v2: judge a reader, verify and inspect a file, look up a rule.
+    """The executable spec of CMF v2: judge a reader, verify, inspect and make a file, look up a rule.
 
     Exit codes: 0 yes, 1 no, 2 usage, 3 the run itself broke.
     """

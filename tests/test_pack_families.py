@@ -16,6 +16,7 @@ from cmfspec.contract import compare
 from cmfspec.tools.config import model_of
 from cmfspec.tools.pack import QUANTS, pack
 from cmfspec.tools.unpackable import Unpackable, json_file
+from conformance.encoding import judge, judge_family
 from runner.driver import Process
 from tests.adapters import BUILDS, built
 from tests.models import read
@@ -188,6 +189,26 @@ def test_a_configuration_with_any_value_anywhere_is_carried_or_refused(family: s
                 refusals += 1
         node[key] = before
     assert refusals > len(places)
+
+
+@pytest.mark.parametrize("family", SEVERAL)
+@pytest.mark.parametrize("quant", sorted({*QUANTS} - {"f32", "bf16"}))
+def test_every_payload_keeps_the_laws_of_its_encoding(family: str, quant: str, tmp_path: Path) -> None:
+    """Those that any encoder is held to; experts with bits of their own share a budget."""
+    opened, want = cmfspec.open(packed(family, quant, tmp_path)), wanted(family)
+    shared: dict[str, list[tuple[Any, bytes]]] = {}
+    judged = 0
+    for tensor in opened:
+        weights, payload = np.ascontiguousarray(want[tensor.name]), bytes(opened.raw(tensor.index))
+        if tensor.dtype_name.startswith("vbit") and ".experts." in tensor.name:
+            shared.setdefault(re.sub(r"experts\.\d+", "experts", tensor.name), []).append((weights, payload))
+        else:
+            judge(tensor.dtype_name, weights, payload)
+            judged += 1
+    for members in shared.values():
+        judge_family(*zip(*members, strict=True), name=QUANTS[quant])
+    assert judged > 10
+    assert len(shared) > 2 or not quant.startswith("vbit") or family == "qwen3_5"
 
 
 @pytest.fixture(scope="module", params=BUILDS)
