@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -214,7 +215,7 @@ def test_every_payload_keeps_the_laws_of_its_encoding(family: str, quant: str, t
 @pytest.fixture(scope="module", params=BUILDS)
 def reader(request: pytest.FixtureRequest) -> Iterator[Process]:
     """Another reader over the pipe."""
-    with Process([str(built(request.param))]) as link:
+    with closing(Process([str(built(request.param))])) as link:
         yield link
 
 
