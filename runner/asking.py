@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 
 from cmfspec.contract.protocol import Hello
+from runner import summary
 from runner.driver import CannotStart
 from runner.exits import EXIT_BROKEN, EXIT_FAILED
-from runner.preflight import preflight
-from runner.run import Target, show_step
+from runner.preflight import preflight, stop_of
+from runner.target import Target
 from runner.terminal import safe
 
 SHOWN = 20  # lines of a list that are printed
@@ -31,7 +32,7 @@ def hello_of(target: Target, console: Console) -> Hello:
     try:
         step = list(preflight(link))[-1]
         if step.problem:
-            show_step(console, target, step)
+            summary.show_stop(console, target.name, stop_of(step))
             raise NotJudged
         return link.hello
     finally:

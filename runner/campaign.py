@@ -58,6 +58,10 @@ class Campaign:
         if self._error is not None:
             raise self._error
 
+    def stop(self) -> None:
+        """Ask no further case; those in hand are still heard."""
+        self._todo.clear()
+
     def _work(self) -> None:
         try:
             link = self.new_link()

@@ -20,8 +20,8 @@ from runner.certificate import Artifact, Run, artifacts
 from runner.command import files_of
 from runner.judge import Verdict
 from runner.progress import bar
-from runner.run import Target, target_of
 from runner.select import Selection
+from runner.target import Target, target_of
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import cmfspec
 from runner.exits import EXIT_BROKEN
 
 PROFILES = ("smoke", "certify", "soak")
+FORMATS = ("text", "junit", "sarif", "markdown", "github")
 SHELLS = ("bash", "zsh", "fish")
 # Those of cmfspec.tools.pack, which imports too much for --help.
 QUANTS = (
@@ -35,12 +36,27 @@ def cli() -> None:
     """
 
 
-def _targets(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that name an implementation."""
+def _rule_ids(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    from cmfspec.contract.rule import norms
+
+    return [identity for identity in norms() if identity.startswith(incomplete.upper())]
+
+
+def _tiers(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    from cmfspec.contract.rule import TIERS
+
+    return [tier for tier in TIERS if tier.startswith(incomplete.upper())]
+
+
+def _targets(function: Callable[..., Any], many: bool = False) -> Callable[..., Any]:
+    """The options that name an implementation, or many of them."""
     for option in reversed(
         (
             click.option(
-                "--impl", metavar="CMD", help="An adapter: a command that speaks the protocol (INTERPRETING.md)."
+                "--impl",
+                multiple=many,
+                metavar="CMD",
+                help=f"An adapter: a command that speaks the protocol (INTERPRETING.md){'; may be repeated' * many}.",
             ),
             click.option(
                 "--argv",
@@ -88,6 +104,11 @@ def _targets(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def _many_targets(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that name implementations."""
+    return _targets(function, many=True)
+
+
 def main() -> None:
     """Run the command line; an exception of our own is a broken run, never «no»."""
     try:
@@ -99,7 +120,7 @@ def main() -> None:
 
 
 @cli.command()
-@_targets
+@_many_targets
 @click.option(
     "--profile",
     type=click.Choice(PROFILES),
@@ -108,13 +129,18 @@ def main() -> None:
     help="How much to ask.",
 )
 @click.option(
-    "-k", "pattern", metavar="PATTERN", help="Only rules or cases whose id or name contains this, or matches this glob."
+    "-k",
+    "pattern",
+    metavar="PATTERN",
+    shell_complete=_rule_ids,
+    help="Only rules or cases whose id or name contains this, or matches this glob.",
 )
 @click.option(
     "--tier",
     "tiers",
     multiple=True,
     metavar="TIER",
+    shell_complete=_tiers,
     help="Only rules of this tier (LITERAL, DERIVED, FAMILY, SHOULD, OBSERVATION).",
 )
 @click.option(
@@ -130,11 +156,34 @@ def main() -> None:
     show_default=True,
     help="Drawn examples of a rule in the soak profile.",
 )
-@click.option("--json", "json_file", metavar="FILE", help="Write the stream of JSON lines here, - for stdout.")
 @click.option(
-    "--out", default="cmfspec-results", show_default=True, metavar="DIR", help="Where each failure leaves its folder."
+    "--json",
+    "json_file",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    metavar="FILE",
+    help="Write the stream of JSON lines here, - for stdout.",
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False),
+    default="cmfspec-results",
+    show_default=True,
+    metavar="DIR",
+    help="Where each failure leaves its folder, and the run its stream, last.jsonl.",
 )
 @click.option("-v", "--observations", is_flag=True, help="Also show what was seen where the text is silent.")
+@click.option(
+    "--waive", type=click.Path(), metavar="FILE", help="YAML: failures that are put up with, why, and until when."
+)
+@click.option("--update-waivers", is_flag=True, help="Cut from that file what fails the run: stale or expired waivers.")
+@click.option(
+    "--baseline", type=click.Path(), metavar="FILE", help="The stream of an earlier run: fail only on what is worse."
+)
+@click.option("--max-fail", type=click.IntRange(min=1), metavar="N", help="Stop after N failures that fail the run.")
+@click.option("--last-failed", "last", is_flag=True, help="Only the cases that failed in the last run.")
+@click.option(
+    "--resume", is_flag=True, help="Go on with the stream of a run that did not end, by the same command line."
+)
 def run(**options: Any) -> None:
     """Judge an implementation by the rules of the spec.
 
@@ -146,7 +195,26 @@ def run(**options: Any) -> None:
 
 
 @cli.command()
-@_targets
+@click.argument(
+    "results", nargs=-1, required=True, type=click.Path(dir_okay=False, allow_dash=True), metavar="RESULTS..."
+)
+@click.option(
+    "--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="What to make of them."
+)
+@click.option("-o", "--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write it here, not to stdout.")
+@click.option("-v", "--observations", is_flag=True, help="Also show what was seen where the text is silent (text).")
+def report(results: tuple[str, ...], form: str, output: str | None, observations: bool) -> None:
+    """Make a report of streams that `run --json` wrote.
+
+    The exit code is the worst that the streams tell of: 0, 1, or 3 for a run that did not end.
+    """
+    from runner.report import report_command
+
+    sys.exit(report_command(results, form, output, observations))
+
+
+@cli.command()
+@_many_targets
 def doctor(**options: Any) -> None:
     """Ask an adapter hello, ping, open and one tensor, and say what is wrong with it."""
     from runner.run import doctor_command
@@ -310,7 +378,7 @@ def rules(area: str | None, as_json: bool) -> None:
 
 
 @cli.command()
-@click.argument("identity", metavar="ID")
+@click.argument("identity", metavar="ID", shell_complete=_rule_ids)
 @json_flag
 def explain(identity: str, as_json: bool) -> None:
     """Explain a rule: the text, how it is tested, how an ambiguity is resolved."""

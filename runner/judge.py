@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from cmfspec.contract.link import Link
 from cmfspec.contract.outcome import PASS, UNFAILED, Crash, Flaky, Observed, Outcome, StateLeak, Timeout
-from cmfspec.contract.rule import CATALOGUE, OBSERVATION, Rule
+from cmfspec.contract.rule import CATALOGUE, GRADED, OBSERVATION, Rule
 from cmfspec.contract.subject import Asked, Subject
 from golden.cases import Case
 from runner.leak import shortest
@@ -29,7 +29,8 @@ NAMED = 5  # predecessors that a sentence names
 @dataclass(frozen=True)
 class Verdict:
     """What came of a case. seconds: wall time; stderr: what the implementation said there, its end; after: the cases
-    that must go before it in the same process, for a state leak."""
+    that must go before it in the same process, for a state leak; drawn: it is no stored case; waived: the reason, if a
+    waiver covers the failure; known: the baseline has the same failure."""
 
     rule: Rule
     case: Case
@@ -41,11 +42,19 @@ class Verdict:
     evidence: Asked = field(default_factory=Asked)
     reproducer: str | None = None
     after: tuple[Case, ...] = ()
+    drawn: bool = False
+    waived: str = ""
+    known: bool = False
 
     @property
     def failed(self) -> bool:
         """Whether the case failed its rule, in whatever tier."""
         return self.outcome not in UNFAILED
+
+    @property
+    def fails_the_run(self) -> bool:
+        """Whether it is a failure of a graded rule that nothing excuses."""
+        return self.failed and self.rule.tier in GRADED and not self.waived and not self.known
 
 
 def ask(rule: Rule, case: Case, link: Link) -> tuple[Outcome | None, Asked]:

@@ -31,7 +31,7 @@ from runner.exits import EXIT_FAILED
 from runner.misjudged import Misjudged, misjudged
 from runner.progress import Advance, bar
 from runner.reproducer import SLOW
-from runner.run import Target, target_of
+from runner.target import Target, target_of
 from runner.terminal import safe
 
 LARGEST = 64 * 2**20  # bytes of a file that is made smaller

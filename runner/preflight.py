@@ -75,3 +75,8 @@ def preflight(link: Link) -> Iterator[Step]:
             yield Step(name, f"{outcome.name}: expected {outcome.expected}; got {outcome.got}", hint, outcome.stderr)
             return
         yield Step(name)
+
+
+def stop_of(step: Step) -> dict[str, str]:
+    """The footer's member `preflight`."""
+    return {"step": step.name, "problem": step.problem, "hint": step.hint, "stderr": step.stderr[-4000:]}

@@ -26,8 +26,8 @@ from runner.driver import CannotStart
 from runner.exits import EXIT_BROKEN, EXIT_FAILED
 from runner.judge import Judge, Verdict
 from runner.reproducer import CASE, UNSHRINKABLE
-from runner.run import Target, target_of
 from runner.sequence import FILE
+from runner.target import Target, target_of
 from runner.terminal import safe
 
 LARGEST = 64 * 2**20  # bytes of case.json, and of the junk that an edit may ask for

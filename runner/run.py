@@ -1,97 +1,37 @@
 """`cmfspec run` and `cmfspec doctor`: from the options to links, a campaign, a stream and an exit code.
 
-Law: zero cases is a broken run, and so is a command that can't be executed; neither is ever a success.
+Law: zero cases is a broken run, and so is a command that can't be executed; neither is ever a success. Several
+implementations are judged one after another, each in a section of its own; the worst decides.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
-import shlex
 import sys
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-import cmfspec
-from cmfspec.codecs import CODECS
-from cmfspec.contract.inprocess import InProcess
-from cmfspec.contract.link import Link
-from cmfspec.contract.reference import reference
-from cmfspec.contract.rule import CATALOGUE, GRADED, TIERS, load_catalogue
-from cmfspec.layout import IMPLEMENTED_FEATURES
-from runner import summary
-from runner.campaign import Campaign
-from runner.driver import CannotStart, Command, Limits, Process
+from cmfspec.contract.rule import TIERS, load_catalogue
+from runner import differences, summary
+from runner.baseline import Baseline, baseline_for
+from runner.driver import CannotStart
 from runner.exits import EXIT_BROKEN, EXIT_FAILED
-from runner.judge import Verdict
-from runner.preflight import Step, preflight
-from runner.select import in_order, select
-from runner.soak import soak
-from runner.stream import Stream, case_line, footer, header
+from runner.preflight import preflight, stop_of
+from runner.reading import Read, Who, read_whole
+from runner.recall import last_failed, open_streams, unfinished
+from runner.select import Selection, in_order, select
+from runner.session import Judged, Plan, judge_one
+from runner.strangers import BadFile
+from runner.target import ARGV_CAP, Target, target_of, targets_of
 from runner.terminal import safe
+from runner.waivers import Waivers, load
 
-ARGV_CAP = 12  # cases of a rule that a command which starts anew for each question is asked
-
-
-@dataclass(frozen=True)
-class Target:
-    """Whom to judge. name: for people; command: the options that name it again; new_link: makes a link to it."""
-
-    name: str
-    command: str
-    new_link: Callable[[], Link]
-    outside: bool
-    spawns: bool = False
-
-
-def target_of(options: dict[str, Any]) -> Target:
-    """The implementation that the options name. Raises click.UsageError."""
-    impl, argv = options.pop("impl"), options.pop("argv")
-    refuse, features, dtypes = options.pop("refuse_exit"), options.pop("feature"), options.pop("dtype")
-    limits = _limits(options.pop("timeout_scale"), options.pop("mem_limit"))
-    if impl and argv:
-        raise click.UsageError("--impl and --argv name two implementations; give one of them")
-    if impl:
-        words = shlex.split(impl)
-        if not words:
-            raise click.UsageError("--impl names no command")
-        return Target(impl, f"--impl {shlex.quote(impl)}", lambda: Process(words, limits), outside=True)
-    if argv:
-        templates = dict(_template(entry) for entry in argv)
-        settings: dict[str, Any] = {
-            "refuse_exit": set(refuse) or {1},
-            "features": features or IMPLEMENTED_FEATURES,
-            "dtypes": dtypes or tuple(CODECS),
-        }
-        command = " ".join(f"--argv {shlex.quote(entry)}" for entry in argv)
-        try:
-            Command(templates, limits, **settings).close()
-        except ValueError as error:
-            raise click.UsageError(f"--argv: {error}") from None
-        return Target(command, command, lambda: Command(templates, limits, **settings), outside=True, spawns=True)
-    return Target("the embedded reference", "", lambda: InProcess(reference()), outside=False)
-
-
-def _template(entry: str) -> tuple[str, str]:
-    op, equals, command = entry.partition("=")
-    if not equals:
-        raise click.UsageError(f"--argv {entry!r}: wanted OP=CMD, such as open='./r {{file}}'")
-    return op.strip(), command
-
-
-def _limits(scale: float, memory: str) -> Limits:
-    if memory.lower() == "none":
-        return Limits(seconds=Limits.seconds * scale, memory=None)
-    if not memory.isdecimal():
-        raise click.UsageError(f"--mem-limit {memory!r}: wanted a number of MiB, or none")
-    return Limits(seconds=Limits.seconds * scale, memory=int(memory) << 20)
+__all__ = ["ARGV_CAP", "Target", "doctor_command", "run_command", "target_of", "targets_of"]
 
 
 def run_command(
@@ -107,134 +47,133 @@ def run_command(
     json_file: str | None,
     out: str,
     observations: bool,
+    waive: str | None = None,
+    update_waivers: bool = False,
+    baseline: str | None = None,
+    max_fail: int | None = None,
+    last: bool = False,
+    resume: bool = False,
     **options: Any,
 ) -> int:
     """`cmfspec run`: the exit code."""
     wrong = [tier for tier in tiers if tier.upper() not in TIERS]
     if wrong:
         raise click.UsageError(f"--tier {wrong[0]!r}: wanted one of {', '.join(TIERS)}")
-    target = target_of(options)
+    if update_waivers and not waive:
+        raise click.UsageError("--update-waivers: wanted --waive FILE too")
+    if "-" in (waive, baseline):
+        raise click.UsageError("--waive and --baseline: wanted a file, not stdin")
+    if sequence and (last or resume):
+        raise click.UsageError(
+            "--sequence asks its cases from the first to the last; --last-failed, --resume have no say"
+        )
+    if last and resume:
+        raise click.UsageError("--resume goes on with the last run, --last-failed begins another; give one of them")
+    targets = targets_of(options)
     load_catalogue()
-    cap = (ARGV_CAP if target.spawns else None) if cap is None else cap or None
+    cap = (ARGV_CAP if targets[0].spawns else None) if cap is None else cap or None
     selection = select(profile, pattern, tuple(tier.upper() for tier in tiers), cap)
     if sequence:
         selection, jobs = in_order(sequence, selection), 1
     remarks = Console(stderr=True, highlight=False)
-    if not selection.cases:
-        remarks.print(
-            f"[bold red]no case is selected[/] by -k {pattern!r} --tier {list(tiers)}; `cmfspec rules` lists the rules"
-        )
-        return EXIT_BROKEN
     results = Console(stderr=json_file == "-", highlight=False)
-    stream = Stream(json_file)
     try:
-        link = target.new_link()
-        try:
-            steps = list(preflight(link))
-            hello = None if steps[0].problem else link.hello
-        finally:
-            link.close()
-        stream.write(header(selection, target.name, hello, sys.argv[1:]))
-        if steps[-1].problem:
-            show_step(results, target, steps[-1])
-            stream.write(
-                {
-                    **footer(selection, ()),
-                    "complete": False,
-                    "conformant": False,
-                    "stopped": f"preflight: {steps[-1].name}",
-                }
-            )
-            return EXIT_FAILED
-        results.print(
-            f"cmfspec {cmfspec.__version__}, profile {profile}: {target.name} ({_title(hello)})", soft_wrap=True
-        )
-        rerun = f"cmfspec run {target.command} -k {{case}}".replace("  ", " ")
-        started = time.monotonic()
-        verdicts: list[Verdict] = []
-        with _progress(remarks, len(selection.cases)) as advance:
-
-            def heard(verdict: Verdict) -> None:
-                verdicts.append(verdict)
-                stream.write(case_line(verdict))
-                advance(verdict)
-
-            campaign = Campaign(target.new_link, heard, target.outside, Path(out), rerun)
-            campaign.run(selection.cases, (jobs or len(os.sched_getaffinity(0))) if target.outside else 1)
-            if profile == "soak":
-                soak(target.new_link, selection.rules, heard, seed=seed, examples=examples, keep=campaign.keep)
-        end = footer(selection, verdicts)
-        end["seconds"] = round(time.monotonic() - started, 3)
-        stream.write(end)
-        order = {identity: place for place, identity in enumerate(CATALOGUE)}
-        verdicts.sort(key=lambda verdict: order[verdict.rule.id])
-        summary.show(results, verdicts, end, rerun, observations=observations)
-        return EXIT_FAILED if end["failed_rules"] or not end["judged"] else 0
+        if last:
+            selection = _failed_last(selection, out, remarks)
+        waivers = load(waive) if waive else None
+        base = read_whole(baseline) if baseline else None
+        bases = [baseline_for(base, target.name, len(targets) == 1) if base else None for target in targets]
+        kept = unfinished(json_file, out, sys.argv[1:]) if resume else None
+    except BadFile as error:
+        raise click.UsageError(str(error)) from None
+    if not selection.cases:
+        asked = f"-k {pattern!r} --tier {list(tiers)}" + " --last-failed" * last
+        remarks.print(f"[bold red]no case is selected[/] by {escape(asked)}; `cmfspec rules` lists the rules")
+        return EXIT_BROKEN
+    plan = Plan(
+        selection, tuple(sys.argv[1:]), jobs or len(os.sched_getaffinity(0)), Path(out), seed, examples, max_fail,
+        waivers, update_waivers, _inputs(waivers, baseline), observations,
+    )  # fmt: skip
+    try:
+        stream = open_streams(json_file, out, kept, lambda text: remarks.print(text, markup=False, soft_wrap=True))
+    except OSError as error:
+        why = "another run is writing it" if isinstance(error, BlockingIOError) else error.strerror
+        remarks.print(f"[bold red]no stream[/]: {escape(safe(json_file or out))}: {why}")
+        return EXIT_BROKEN
+    at = 0
+    judged: list[Judged] = []
+    try:
+        for at, known in enumerate(bases):
+            judged.append(_next(plan, targets, at, (results, remarks), stream, kept, known, judged))
+            if judged[-1].footer is None:
+                break
+        differences.show(results, [(one.who, one.verdicts) for one in judged])
+        return max(one.exit for one in judged)
     except CannotStart as error:
-        remarks.print(f"[bold red]cannot run[/] {target.name}: {error}", markup=True)
+        remarks.print(f"[bold red]cannot run[/] {escape(safe(targets[at].name))}: {escape(safe(str(error)))}")
         return EXIT_BROKEN
     except KeyboardInterrupt:
-        remarks.print("[bold red]interrupted[/]: the stream has no footer")
+        remarks.print("[bold red]interrupted[/]: the stream has no footer; --resume goes on with it")
         return EXIT_BROKEN
     finally:
         stream.close()
 
 
+def _next(
+    plan: Plan,
+    targets: tuple[Target, ...],
+    at: int,
+    consoles: tuple[Console, Console],
+    stream: Any,
+    kept: Read | None,
+    base: Baseline | None,
+    judged: list[Judged],
+) -> Judged:
+    """Judge the implementation at place `at`."""
+    section = kept.sections[at] if kept and at < len(kept.sections) else None
+    before = judged if at + 1 == len(targets) else None
+    return judge_one(plan, targets[at], stream, consoles, kept=section, baseline=base, before=before)
+
+
+def _failed_last(selection: Selection, out: str, remarks: Console) -> Selection:
+    stored, drawn = last_failed(out)
+    if drawn:
+        remarks.print(f"{drawn} failed drawn cases of the last run are not asked again; their seed draws them")
+    if not stored:
+        remarks.print("nothing that is stored failed in the last run")
+    return selection.only(stored)
+
+
+def _inputs(waivers: Waivers | None, baseline: str | None) -> dict[str, str]:
+    """SHA-256 of what decides which failures count."""
+    found = {"waive": waivers.sha256} if waivers else {}
+    if baseline:
+        found["baseline"] = hashlib.sha256(Path(baseline).read_bytes()).hexdigest()
+    return found
+
+
 def doctor_command(**options: Any) -> int:
     """`cmfspec doctor`: the exit code."""
-    target = target_of(options)
     console = Console(highlight=False)
+    return max(_doctor(target, console) for target in targets_of(options))
+
+
+def _doctor(target: Target, console: Console) -> int:
     link = target.new_link()
     try:
         failed = False
         for step in preflight(link):
             failed = bool(step.problem)
             if failed:
-                show_step(console, target, step)
+                summary.show_stop(console, target.name, stop_of(step))
             else:
-                said = f" {_title(link.hello)}" if step.name == "hello" else ""
-                console.print(f"[green]ok[/] {step.name}{said}")
+                said = link.hello
+                about = Who(target.name, said.name, said.version, said.language, said.build)
+                name = f" {summary.who(about)}" if step.name == "hello" else ""
+                console.print(f"[green]ok[/] {step.name}{name}")
         return EXIT_FAILED if failed else 0
     except CannotStart as error:
-        console.print(f"[bold red]cannot run[/] {target.name}: {error}")
+        console.print(f"[bold red]cannot run[/] {escape(safe(target.name))}: {escape(safe(str(error)))}")
         return EXIT_BROKEN
     finally:
         link.close()
-
-
-def show_step(console: Console, target: Target, step: Step) -> None:
-    """Say why the preflight failed."""
-    console.print(f"[bold red]{target.name} fails at {step.name}[/], before any rule", soft_wrap=True)
-    console.print(f"  {safe(step.problem)}", markup=False, soft_wrap=True)
-    console.print(f"  hint: {step.hint}", markup=False, soft_wrap=True)
-    for line in step.stderr.strip().splitlines()[-5:]:
-        console.print(f"  stderr: {safe(line)}", markup=False, soft_wrap=True)
-
-
-def _title(hello: Any) -> str:
-    parts = [hello.name, hello.version, f"in {hello.language}" if hello.language else "", hello.build]
-    return escape(safe(" ".join(part for part in parts if part)))
-
-
-class _progress:  # noqa: N801 - used as a function
-    """A bar on a terminal, nothing elsewhere; calling it with a verdict moves it."""
-
-    def __init__(self, console: Console, total: int) -> None:
-        self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-            console=console, transient=True, disable=not console.is_terminal,
-        )  # fmt: skip
-        self._task = self._bar.add_task("judging", total=total)
-        self._failed = 0
-
-    def __enter__(self) -> Callable[[Verdict], None]:
-        self._bar.start()
-        return self._advance
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def _advance(self, verdict: Verdict) -> None:
-        self._failed += verdict.failed and verdict.rule.tier in GRADED
-        note = f" [red]{self._failed} failed[/]" if self._failed else ""
-        self._bar.update(self._task, advance=1, description=f"{verdict.rule.id}{note}")

@@ -5,7 +5,7 @@ Law: a selection that leaves something out says so (`complete`), because a run c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -26,6 +26,13 @@ class Selection:
     pattern: str | None = None
     tiers: tuple[str, ...] = ()
     cap: int | None = None
+    last_failed: bool = False
+    sequence: bool = False
+
+    def only(self, cases: Set[str]) -> Selection:
+        """What of it is among `cases`, the ids of those that failed last time."""
+        kept = tuple((rule, case) for rule, case in self.cases if case.id in cases)
+        return replace(self, cases=kept, complete=False, last_failed=True)
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -61,7 +68,7 @@ def in_order(path: str, selection: Selection) -> Selection:
     if selection.pattern or selection.tiers or selection.profile == "soak":
         raise click.UsageError("--sequence names every case that is asked; -k, --tier and --profile soak have no say")
     try:
-        return replace(selection, cases=read(path), complete=False)
+        return replace(selection, cases=read(path), complete=False, sequence=True)
     except BadSequence as error:
         raise click.UsageError(f"--sequence {error}") from None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from cmfspec.contract.link import Link
@@ -23,7 +23,7 @@ from runner.judge import Judge, Verdict, ask, verdict
 
 def soak(
     new_link: Callable[[], Link],
-    rules: Sequence[Rule],
+    rules: Iterable[Rule],
     heard: Callable[[Verdict], None],
     *,
     seed: int,

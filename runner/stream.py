@@ -1,14 +1,17 @@
 """The stream of a run: JSON lines, the one truth that every report is made from.
 
 Law: first a header, a line for each verdict, last a footer; each line is one unbuffered write to a file opened for append,
-synced each second. A stream without a footer is an incomplete run. The footer counts rules, not cases: a rule with one
-failing case has failed, one with nothing but «not applicable» was not judged.
+synced each second. A stream without a footer is an incomplete run. Several implementations in one run are one such section
+after another, as if their streams were concatenated. The footer counts rules, not cases: a rule with one failing case has
+failed, one with nothing but «not applicable» was not judged. One run writes a file at a time.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import stat
 import sys
 import threading
 import time
@@ -26,47 +29,104 @@ from runner.judge import Verdict
 from runner.select import Selection
 
 SYNC = 1.0  # seconds between syncs to disk
+LOCKED = 2.0  # seconds that another run may still hold a file
+KEPT_STDERR = 4000  # characters of stderr in the line of a failure
 
 # What can come of a rule.
 RULE_STATES = ("passed", "failed", "observed", "not_applicable", "beyond", "untested", "not_run")
 
 
 class Stream:
-    """Where the lines go: a file, stdout (`-`), or nowhere (None). Safe to write from several threads."""
+    """Where the lines go: a file, stdout (`-`), or nowhere (None). Safe to write from several threads.
 
-    def __init__(self, target: str | None) -> None:
+    keep: how many bytes of the file to keep; the lines go behind them. Raises OSError, BlockingIOError if another run writes
+    the file."""
+
+    def __init__(self, target: str | None, keep: int = 0) -> None:
         self._lock = threading.Lock()
         self._synced = time.monotonic()
         self._owned = target not in (None, "-")
+        self._regular = False
         self._fd: int | None = None
         if target == "-":
             sys.stdout.flush()
             self._fd = 1
         elif target is not None:
-            self._fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            self._fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            try:
+                self._regular = stat.S_ISREG(os.fstat(self._fd).st_mode)
+                if self._regular:
+                    _lock(self._fd)
+                    os.ftruncate(self._fd, keep)
+            except OSError:
+                os.close(self._fd)
+                raise
 
     def write(self, message: Mapping[str, Any]) -> None:
         """One line."""
         if self._fd is None:
             return
-        line = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
+        self.put(json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n")
+
+    def put(self, line: bytes) -> None:
+        """Whole lines, as they are."""
+        if self._fd is None:
+            return
         with self._lock:
             while line:
                 line = line[os.write(self._fd, line) :]
-            if self._owned and time.monotonic() - self._synced > SYNC:
+            if self._regular and time.monotonic() - self._synced > SYNC:
                 os.fsync(self._fd)
                 self._synced = time.monotonic()
 
     def close(self) -> None:
         """Sync and close."""
         if self._owned and self._fd is not None:
-            os.fsync(self._fd)
+            if self._regular:
+                os.fsync(self._fd)
             os.close(self._fd)
         self._fd = None
 
 
-def header(selection: Selection, implementation: str, hello: Hello | None, argv: list[str]) -> dict[str, Any]:
-    """The first line: what was asked of whom."""
+def _lock(fd: int) -> None:
+    """The lock ends with us, however we end; a child that a killed run was just starting may hold it a moment longer."""
+    until = time.monotonic() + LOCKED
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+        else:
+            return
+
+
+class Tee:
+    """Several streams that get the same lines."""
+
+    def __init__(self, *streams: Stream) -> None:
+        self._streams = streams
+
+    def write(self, message: Mapping[str, Any]) -> None:
+        """One line to each."""
+        for stream in self._streams:
+            stream.write(message)
+
+    def close(self) -> None:
+        """Sync and close each."""
+        for stream in self._streams:
+            stream.close()
+
+
+def header(
+    selection: Selection,
+    implementation: str,
+    hello: Hello | None,
+    argv: list[str],
+    more: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The first line: what was asked of whom. more: further members."""
     return {
         "type": "header",
         "suite": cmfspec.__version__,
@@ -75,11 +135,18 @@ def header(selection: Selection, implementation: str, hello: Hello | None, argv:
         "cases_sha256": digest(),
         **digests(),
         "profile": selection.profile,
-        "selection": {"pattern": selection.pattern, "tiers": list(selection.tiers), "cap": selection.cap},
+        "selection": {
+            "pattern": selection.pattern,
+            "tiers": list(selection.tiers),
+            "cap": selection.cap,
+            "last_failed": selection.last_failed,
+            "sequence": selection.sequence,
+        },
         "cases": len(selection.cases),
         "implementation": {"command": implementation, **_who(hello)},
         "argv": argv,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        **(more or {}),
     }
 
 
@@ -104,7 +171,10 @@ def case_line(verdict: Verdict) -> dict[str, Any]:
         "seconds": round(verdict.seconds, 6),
         "reproducer": verdict.reproducer,
         **({"after": [case.id for case in verdict.after]} if verdict.after else {}),
-        **({"stderr": verdict.stderr[-4000:]} if verdict.stderr and verdict.failed else {}),
+        **({"stderr": verdict.stderr[-KEPT_STDERR:]} if verdict.stderr and verdict.failed else {}),
+        **({"waived": verdict.waived} if verdict.waived else {}),
+        **({"known": True} if verdict.known else {}),
+        **({"drawn": verdict.case.args} if verdict.drawn else {}),
     }
 
 
@@ -130,9 +200,11 @@ def footer(selection: Selection, verdicts: Iterable[Verdict], stopped: str = "")
     """The last line: what came of it. stopped: why the run ended before its cases did, if it did."""
     outcomes: dict[str, list[str]] = {}
     counts: Counter[str] = Counter()
+    waived = 0
     for verdict in verdicts:
         outcomes.setdefault(verdict.rule.id, []).append(verdict.outcome)
         counts[verdict.outcome] += 1
+        waived += bool(verdict.waived) and verdict.rule.tier in GRADED
     states = {identity: rule_state(rule, outcomes.get(identity, ())) for identity, rule in CATALOGUE.items()}
     rules = Counter(states.values())
     rules["untested"] = sum(status(identity)[0] == "untested" for identity in norms())
@@ -151,6 +223,7 @@ def footer(selection: Selection, verdicts: Iterable[Verdict], stopped: str = "")
         "rules": {state: rules.get(state, 0) for state in RULE_STATES},
         "tiers": _tiers(states),
         "failed_rules": failed,
+        "waived": waived,
         "outcomes": dict(sorted(counts.items())),
         "cases": sum(counts.values()),
     }

@@ -1,0 +1,1 @@
+"""Reports: a stream in the words of others."""
