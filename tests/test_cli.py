@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from cmfspec.__main__ import stranger
@@ -148,3 +149,19 @@ def test_the_soak_profile_draws_afresh(tmp_path: Path) -> None:
     cases = [json.loads(line) for line in stream.read_text().splitlines()][1:-1]
     assert {case["outcome"] for case in cases if case["tier"] != "OBSERVATION"} == {"PASS"}
     assert len(cases) > sum(1 for case in cases if "soak" in case["case"])
+
+
+@pytest.mark.parametrize(
+    ("words", "incomplete", "wanted"),
+    [
+        (["run", "-k"], "val-00", "VAL-001"),
+        (["run", "--tier"], "lit", "LITERAL"),
+        (["explain"], "FEAT-0", "FEAT-001"),
+        (["report", "--format"], "ju", "junit"),
+        (["run"], "--ba", "--baseline"),
+    ],
+)
+def test_tab_completes_ids_and_names(words: list[str], incomplete: str, wanted: str) -> None:
+    """Of rules, tiers, formats and options."""
+    found = ShellComplete(cli, {}, "cmfspec", "_CMFSPEC_COMPLETE").get_completions(words, incomplete)
+    assert wanted in [item.value for item in found]
