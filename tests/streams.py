@@ -46,8 +46,9 @@ def lines(
     first = {"rerun": f"cmfspec run --impl {command} -k {{case}}", "artifacts": {}, "inputs": {}, **(more or {})}
     made = [header(selection, command, hello, ["run", "--impl", command], first), *map(case_line, told)]
     if ended:
-        failing = any(verdict.fails_the_run for verdict in told) or end.get("waivers") or stopped
-        made.append({**footer(selection, told, stopped), "exit": int(bool(failing)), **end})
+        last = footer(selection, told, stopped)
+        failing = any(verdict.fails_the_run for verdict in told) or end.get("waivers") or stopped or not last["judged"]
+        made.append({**last, "exit": int(bool(failing)), **end})
     return made
 
 

@@ -53,10 +53,10 @@ def row(case: str, *answers: str) -> str:
 
 
 def test_each_has_a_section_of_its_own_and_the_worst_decides(run: Run, tmp_path: Path) -> None:
-    code, sections, output = run(["honest", "accepts_all", "declares_nothing"], "-k", "VAL-00[34]*")
+    code, sections, output = run(["honest", "accepts_all", "declares_little"], "-k", "VAL-00[34]*")
     assert code == 1
     assert [section[0]["implementation"]["command"] for section in sections] == [
-        impl(vice) for vice in ("honest", "accepts_all", "declares_nothing")
+        impl(vice) for vice in ("honest", "accepts_all", "declares_little")
     ]
     assert [section[-1]["exit"] for section in sections] == [0, 1, 0]
     assert len({len(section) for section in sections}) == 1
@@ -66,7 +66,7 @@ def test_each_has_a_section_of_its_own_and_the_worst_decides(run: Run, tmp_path:
 
 
 def test_two_that_agree_have_nothing_to_show(run: Run) -> None:
-    code, _, output = run(["honest", "declares_nothing"], "-k", "VAL-004")
+    code, _, output = run(["honest", "declares_little"], "-k", "VAL-004")
     assert code == 0
     assert "0 cases on which two implementations disagree" in output
 

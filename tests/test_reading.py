@@ -95,6 +95,8 @@ DOCTORED: dict[str, tuple[Callable[[Lines], None], str]] = {
     "footer that says complete": (changed(-1, complete=True), "a complete run without all cases"),
     "footer with exit 0": (changed(-1, exit=0), "a footer with exit 0"),
     "footer that stopped and fails nothing": (changed(-1, stopped="--max-fail 1", exit=0), "a footer with exit 0"),
+    "footer that says judged": (changed(-1, judged=False), "a footer with judged False"),
+    "after an unknown case": (changed(1, after=["VAL-001/1f695f92", "x"]), "after 'x', wanted after cases of this suite"),
     "footer without exit": (changed(-1, exit=None), "something else"),
     "footer of wrong types": (changed(-1, rules=[1]), "Expected `object`"),
 }  # fmt: skip
@@ -220,7 +222,8 @@ def test_no_damage_makes_a_failing_stream_a_success(tmp_path: Path, seed: int) -
 
 def test_what_a_reader_said_survives_the_way_through_the_stream(tmp_path: Path) -> None:
     odd = 'a\n"b"\t\x00\x1b\u2028 é 键 \\ </x> {case}'
-    found = verdicts("VAL-004", {"VAL-004": "CRASH"}, stderr=odd, reproducer=odd)
+    after = tuple(verdict.case for verdict in verdicts("VAL-005"))
+    found = verdicts("VAL-004", {"VAL-004": "CRASH"}, stderr=odd, reproducer=odd, after=after)
     section = read(written(tmp_path / "s.jsonl", lines("VAL-004", found))).sections[0]
     assert section.verdicts == found
     assert json.loads(json.dumps(section.raw)) == section.raw

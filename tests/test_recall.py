@@ -245,6 +245,18 @@ def test_what_does_not_answer_any_more_is_not_judged(tmp_path: Path) -> None:
     assert "fails at hello" in output
 
 
+def test_a_sequence_may_ask_a_case_twice_and_is_told_as_it_was(tmp_path: Path) -> None:
+    sequence = tmp_path / "sequence.txt"
+    case = verdicts("VAL-004")[0].case.id
+    sequence.write_text(f"{case}\n{case}\n")
+    code, lines, output = run(tmp_path, "--sequence", str(sequence))
+    assert (code, [line["case"] for line in lines[1:-1]]) == (0, [case, case])
+    told_again = CliRunner().invoke(cli, ["report", str(tmp_path / "out" / "last.jsonl")])
+    assert (told_again.exit_code, told_again.output) == (0, output)
+    for option in ("--resume", "--last-failed"):
+        assert run(tmp_path, "--sequence", str(sequence), option)[0] == 2
+
+
 @pytest.mark.parametrize("options", [["--json", "-"], ["--last-failed"]], ids=" ".join)
 def test_some_options_do_not_go_with_resuming(tmp_path: Path, options: list[str]) -> None:
     assert run(tmp_path, "--resume", *options)[0] == 2

@@ -98,8 +98,8 @@ def test_junit_has_a_test_case_for_each_rule(mixed: str) -> None:
 
 
 def test_a_failure_of_no_graded_rule_is_neither_green_nor_red(tmp_path: Path) -> None:
-    should = next(verdict.rule.id for verdict in verdicts(None) if verdict.rule.tier == "SHOULD")
-    path = written(tmp_path / "s.jsonl", lines(should, verdicts(should, {should: "WRONG_ACCEPT"})))
+    should = next(verdict.rule.id for verdict in verdicts(PATTERN) if verdict.rule.tier == "SHOULD")
+    path = written(tmp_path / "s.jsonl", lines(PATTERN, verdicts(PATTERN, {should: "WRONG_ACCEPT"})))
     assert states(junit(report("junit", path, code=0)))[should] == "skipped"
     assert "SHOULD is not graded" in report("junit", path, code=0)
     assert report("github", path, code=0).startswith("::warning ")
@@ -123,6 +123,7 @@ def test_sarif_has_a_result_for_each_outcome_of_a_rule_that_failed(mixed: str) -
 INCOMPLETE = {
     "no footer": ({"ended": False}, 3, "the run did not end"),
     "stopped": ({"stopped": "--max-fail 1"}, 1, "stopped early: --max-fail 1"),
+    "nothing judged": ({}, 1, "nothing was judged"),
     "preflight": (
         {"preflight": {"step": "open", "problem": "CRASH"}, "stopped": "preflight: open"},
         1,
@@ -135,8 +136,9 @@ INCOMPLETE = {
 def test_a_run_that_did_not_end_is_an_error_everywhere(
     tmp_path: Path, end: dict[str, Any], code: int, text: str
 ) -> None:
-    found = verdicts(PATTERN, {"VAL-004": "CRASH"} if "ended" not in end else {})[: 0 if "preflight" in end else 20]
-    path = written(tmp_path / "s.jsonl", lines(PATTERN, found, **end))
+    pattern = PATTERN if end else "VAL-004"
+    found = verdicts(pattern, {} if "ended" in end else {"VAL-004": "CRASH" if end else "BEYOND"})
+    path = written(tmp_path / "s.jsonl", lines(pattern, found[: 0 if "preflight" in end else 20], **end))
     root = junit(report("junit", path, code=code))
     assert [case.get("message", "").startswith(text) for case in root.iter("error")] == [True]
     run = sarif(report("sarif", path, code=code))["runs"][0]
