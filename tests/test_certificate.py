@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
 import runner.certify
-import runner.run
+import runner.target
 from cmfspec.contract.reference import reference
 from cmfspec.format.build import canonical
 from conformance.twins import TWINS
@@ -278,7 +278,7 @@ def test_a_certificate_of_another_suite_is_not_replayed(home: Path, tmp_path: Pa
 def test_a_reader_with_a_fault_gets_a_certificate_that_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A certificate states the score; exit 1, and 1 again for whoever reads it."""
     twin = next(twin for twin in TWINS if twin.name == "any-data-off")
-    monkeypatch.setattr(runner.run, "reference", lambda: reference(twin.parts))
+    monkeypatch.setattr(runner.target, "reference", lambda: reference(twin.parts))
     path = tmp_path / "cert.json"
     done = cmfspec("certify", "-o", path)
     assert done.exit_code == 1
@@ -290,7 +290,7 @@ def test_a_reader_with_a_fault_gets_a_certificate_that_says_so(monkeypatch: pyte
     assert "NOT conformant" in done.output
     done = cmfspec("certificate", "verify", path, "--replay")
     assert "judged again" in done.output
-    monkeypatch.setattr(runner.run, "reference", reference)  # the fault is mended: not what was certified
+    monkeypatch.setattr(runner.target, "reference", reference)  # the fault is mended: not what was certified
     done = cmfspec("certificate", "verify", path, "--replay")
     assert done.exit_code == 1
     assert f"{twin.breaks} came out" in done.output

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import cmfspec
-import runner.run
+import runner.target
 from cmfspec.contract.protocol import Nothing, Reply
 from cmfspec.contract.reference import reference
 from cmfspec.format.build import render
@@ -40,7 +40,7 @@ def judged(vice: str) -> str:
 def be_twin(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Let the embedded reference be this twin."""
     twin = next(twin for twin in TWINS if twin.name == name)
-    monkeypatch.setattr(runner.run, "reference", lambda: reference(twin.parts))
+    monkeypatch.setattr(runner.target, "reference", lambda: reference(twin.parts))
 
 
 def left_by(tmp_path: Path, *words: str) -> Path:
@@ -214,7 +214,7 @@ def test_wrong_values_keep_their_encoding(tmp_path: Path, monkeypatch: pytest.Mo
                 Path(request.out).write_bytes(raw[4:] + raw[:4])
         return reply
 
-    monkeypatch.setattr(runner.run, "reference", lambda: wrong)
+    monkeypatch.setattr(runner.target, "reference", lambda: wrong)
     done, out = minimized(tmp_path, File("full").content())
     assert done.exit_code == 0, done.output
     assert "WRONG_VALUE at tensor" in done.output
@@ -232,7 +232,7 @@ def test_a_payload_that_lies_and_is_decoded_all_the_same(tmp_path: Path, monkeyp
             return Reply("ok", Nothing())
         return reply
 
-    monkeypatch.setattr(runner.run, "reference", lambda: gullible)
+    monkeypatch.setattr(runner.target, "reference", lambda: gullible)
     lie = next(mutation for mutation in MUTATIONS.values() if mutation.index is not None)
     done, out = minimized(tmp_path, lie.file.content(), "--json")
     assert done.exit_code == 0, done.output
@@ -313,7 +313,7 @@ def test_the_same_only_once_is_not_made_smaller(tmp_path: Path, monkeypatch: pyt
             raise ValueError("mood")
         return honest(request)
 
-    monkeypatch.setattr(runner.run, "reference", lambda: moody)
+    monkeypatch.setattr(runner.target, "reference", lambda: moody)
     done, out = minimized(tmp_path, File("plain").content())
     assert done.exit_code == 1
     assert "not twice the same" in done.output
