@@ -82,6 +82,10 @@ class CannotEncode(Other):
     no file has them; `fault.field` begins with the tensor's name."""
 
 
+class Unrunnable(Other):
+    """A valid file, or a request, that an engine can't compute with: it says what is missing, and never guesses."""
+
+
 REFUSALS: dict[str, type[Refusal]] = {
     cls.kind: cls for cls in (InvalidMagic, UnsupportedVersion, UnsupportedFeature, Bounds, Parse, Other)
 }

@@ -37,6 +37,9 @@ WATER_BITS = 2.0  # between the widths that the text's budget means for two rows
 LOUDER, DUE_BITS = 1.0, 0.25  # of experts: what is clearly louder, in log2; and clearly more bits, in the mean
 FLOAT_SUM = 2.0**-18  # share that a float32 sum of 32 magnitudes may be off by
 
+LOGITS = 1e-4  # absolute, float32 logits against an oracle's, or two ways through one model (ENG-001)
+LOGITS_GDN = 3e-4  # where a layer is a Gated DeltaNet, whose norms amplify rounding
+NLL_RELATIVE = 1e-4  # of a mean negative log likelihood (ENG-004)
 RESIDENT_SLACK = 64 * 2**20  # bytes of resident memory that a hostile file may cost over a valid one (ENV-023)
 
 
@@ -61,3 +64,10 @@ def _ordinal(values: NDArray[np.float32]) -> NDArray[np.int64]:
     """Floats as integers in the same order, ±0 both 0."""
     bits = values.view(np.int32).astype(np.int64)
     return np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
+
+
+def largest_difference(got: NDArray[np.float32], want: NDArray[np.float32]) -> float:
+    """Of two arrays of logits; infinite if their shapes differ or anything in them isn't finite."""
+    if got.shape != want.shape or not (np.isfinite(got).all() and np.isfinite(want).all()):
+        return float("inf")
+    return float(np.abs(got.astype(np.float64) - want).max(initial=0.0))
