@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 import cmfspec
 from cmfspec.engine import Model, load
-from cmfspec.format.build import Blueprint, Entry, render
+from cmfspec.format.build import Blueprint, Entry, masks_section, render
 from cmfspec.layout import DTYPE_IDS
 from tests.shared import SHARED
 
@@ -144,6 +145,32 @@ def arrays(plan: Blueprint) -> Tensors:
     return {entry.name: np.frombuffer(entry.payload, "<f4").reshape(entry.shape) for entry in plan.tensors}
 
 
+def edited(plan: Blueprint, changes: Tensors | None = None, drop: tuple[str, ...] = (), **arch: Any) -> Blueprint:
+    """The file with other tensors or other fields; a field given as None is left out."""
+    tensors = {name: value for name, value in {**arrays(plan), **(changes or {})}.items() if name not in drop}
+    fields = {key: value for key, value in {**plan.header["arch"], **arch}.items() if value is not None}
+    return replace(plan, header={**plan.header, "arch": fields}, tensors=entries(tensors))
+
+
+def masked(plan: Blueprint, **masks: Mapping[str, Any]) -> Blueprint:
+    """The file with these masks: per name the bits of ffn, heads, gates and experts, all set where none are given."""
+    arch = plan.header["arch"]
+    layers, moe = arch["num_layers"], arch.get("moe") or {}
+    sizes = {
+        "ffn": (layers, arch["intermediate_size"]),
+        "heads": (layers, arch["num_attention_heads"]),
+        "gates": (1, layers),
+        "experts": (layers, moe.get("num_experts", 0)),
+    }
+    records, blobs = [], []
+    for name, bits in masks.items():
+        rows = {key: np.reshape(bits.get(key, np.ones(size, bool)), size) for key, size in sizes.items()}
+        areas = [rows[key] for key in sizes if key != "experts" or "experts" in bits]
+        blobs.append(b"".join(np.packbits(area, axis=1, bitorder="little").tobytes() for area in areas))
+        records.append({"name": name, **({"has_expert_fields": True} if "experts" in bits else {})})
+    return replace(plan, masks=masks_section({"default_task": next(iter(masks)), "masks": records}, blobs))
+
+
 def run(plan: Blueprint) -> Model:
     """The model of a file."""
     return load(cmfspec.open(render(plan)))
@@ -155,8 +182,14 @@ def model(family: str) -> Model:
     return run(blueprint(family))
 
 
+def stored(name: str) -> dict[str, NDArray[Any]]:
+    """A file of answers about masks or skills."""
+    with np.load(ORACLE / "masks" / name) as file:
+        return {key: file[key] for key in file.files}
+
+
 @lru_cache(maxsize=32)
 def answers(family: str) -> dict[str, NDArray[Any]]:
     """What the oracle says about a family."""
-    with np.load(MODELS / family / "oracle.npz") as stored:
-        return {key: stored[key] for key in stored.files}
+    with np.load(MODELS / family / "oracle.npz") as file:
+        return {key: file[key] for key in file.files}

@@ -13,9 +13,9 @@ from cmfspec.contract.compare import LOGITS, LOGITS_GDN, NLL_RELATIVE, largest_d
 from cmfspec.engine.gdn import Memory
 from cmfspec.engine.rope import Rope, angles
 from cmfspec.engine.state import Past
-from cmfspec.format.build import Blueprint, Entry
+from cmfspec.format.build import Entry
 from cmfspec.layout import DTYPE_IDS
-from tests.oracle import FAMILIES, Tensors, answers, arrays, blueprint, entries, model, needs_oracle, run
+from tests.oracle import FAMILIES, Tensors, answers, arrays, blueprint, edited, entries, model, needs_oracle, run
 
 pytestmark = needs_oracle
 ROWS = range(2)
@@ -25,13 +25,6 @@ every_family = pytest.mark.parametrize("family", FAMILIES)
 def bar(family: str) -> float:
     """The tolerance of a family."""
     return LOGITS_GDN if "LinearAttention" in model(family).arch.layer_types else LOGITS
-
-
-def edited(plan: Blueprint, changes: Tensors | None = None, drop: tuple[str, ...] = (), **arch: Any) -> Blueprint:
-    """The file with other tensors or other fields; a field given as None is left out."""
-    tensors = {name: value for name, value in {**arrays(plan), **(changes or {})}.items() if name not in drop}
-    fields = {key: value for key, value in {**plan.header["arch"], **arch}.items() if value is not None}
-    return replace(plan, header={**plan.header, "arch": fields}, tensors=entries(tensors))
 
 
 @every_family

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -53,15 +53,7 @@ class Model:
 
         Raises Unrunnable: no tokens, an id outside the vocabulary, a context that is too long.
         """
-        ids = self.ids(tokens)
-        total = state.length + len(ids)
-        if total > self.arch.max_position_embeddings:
-            refuse(
-                "ENG-001",
-                "tokens",
-                f"{total} positions",
-                f"max_position_embeddings: {self.arch.max_position_embeddings}",
-            )
+        ids = self._following(state, tokens)
         parts: list[F32] = []
         with np.errstate(all="ignore"):
             for at in range(0, len(ids), CHUNK):
@@ -72,6 +64,30 @@ class Model:
                 parts.append(normed(self.arch, state.weights, FINAL_NORM, h))
                 state = replace(state, past=tuple(past), length=state.length + len(h))
         return np.concatenate(parts), state
+
+    def walk(self, state: State, tokens: Sequence[int]) -> tuple[F32, list[State]]:
+        """As `advance`, with the state after each token; bit for bit what one call for each token gives.
+
+        Layer by layer all the same, so that a layer's weights are read once for all of them.
+        """
+        rows = [self.embedded(state.weights, [token]) for token in self._following(state, tokens)]
+        pasts: list[list[Any]] = [[] for _ in rows]
+        with np.errstate(all="ignore"):
+            for block, past in zip(self.blocks, state.past, strict=True):
+                for place, h in enumerate(rows):
+                    rows[place], past = run_block(self.arch, state.weights, block, h, past)
+                    pasts[place].append(past)
+            rows = [normed(self.arch, state.weights, FINAL_NORM, h) for h in rows]
+        states = [replace(state, past=tuple(past), length=state.length + at) for at, past in enumerate(pasts, 1)]
+        return np.concatenate(rows), states
+
+    def _following(self, state: State, tokens: Sequence[int]) -> list[int]:
+        """The tokens, if they can follow. Raises Unrunnable."""
+        ids = self.ids(tokens)
+        total, most = state.length + len(ids), self.arch.max_position_embeddings
+        if total > most:
+            refuse("ENG-001", "tokens", f"{total} positions", f"at most max_position_embeddings, {most}")
+        return ids
 
     def scores(self, state: State, hidden: F32) -> F32:
         """Logits, float32 [n, vocab], of rows that `advance` gave. Raises Unrunnable if they aren't finite."""

@@ -1,7 +1,8 @@
 """Choosing the next token: greedy, by temperature and top-p, or greedy with a drafting head (§2.1).
 
 Law: greedy takes the highest logit, the lowest index among equals. Drafts change how often the trunk is called, and nothing
-else: each is verified by the trunk, and a rejected one leaves no trace in any state. Generation stops at a stop id, which
+else: each is verified by the trunk, with the very bits that greedy decoding sees, and a rejected one leaves no trace in any
+state. Generation stops at a stop id, which
 isn't given, at `max_new` tokens, or at the end of the context.
 """
 
@@ -47,6 +48,9 @@ class Trunk(Protocol):
 
     def advance(self, state: State, tokens: Sequence[int]) -> tuple[F32, State]:
         """The residual stream, and the state after these tokens."""
+
+    def walk(self, state: State, tokens: Sequence[int]) -> tuple[F32, list[State]]:
+        """The same, bit for bit what one call for each token gives, with the state after each."""
 
     def scores(self, state: State, hidden: F32) -> F32:
         """Logits."""
@@ -138,19 +142,13 @@ def _drafted(model: Trunk, head: Head, state: State, ids: list[int], counts: Dra
         yield token
         ahead, past = draft(model.arch, state.weights, head, model.embedded(state.weights, follow), hidden, past)
         guess = greedy(model.scores(state, ahead[-1:])[0])
+        room = model.arch.max_position_embeddings - state.length
+        hidden, states = model.walk(state, [token, guess][:room])
         counts.proposed += 1
         counts.calls += 1
-        if state.length + 2 > model.arch.max_position_embeddings:
-            hidden, state = model.advance(state, [token])
-            token = greedy(model.scores(state, hidden)[0])
-            follow = [token]
-            continue
-        hidden, both = model.advance(state, [token, guess])
-        first, second = (greedy(row) for row in model.scores(both, hidden))
-        if first == guess:
+        follow = [greedy(model.scores(state, hidden[:1])[0])]
+        if follow[0] == guess and len(states) == 2:
             counts.accepted += 1
             yield guess
-            token, state, follow = second, both, [guess, second]
-        else:
-            hidden, state = model.advance(state, [token])  # the state without the draft
-            token, follow = first, [first]
+            follow.append(greedy(model.scores(state, hidden[1:])[0]))
+        hidden, state, token = hidden[: len(follow)], states[len(follow) - 1], follow[-1]
