@@ -104,5 +104,6 @@ def run(arch: Arch, weights: Weights, layer: Layer, x: F32, memory: Memory | Non
 
 
 def _unit(x: F32) -> F32:
-    y: F32 = x / np.sqrt(np.square(x).sum(axis=-1, keepdims=True) + np.float32(L2_EPS))
+    total = np.square(x, dtype=np.float64).sum(axis=-1, keepdims=True)
+    y: F32 = x / np.sqrt(total + L2_EPS).astype(np.float32)
     return y

@@ -7,6 +7,7 @@ that aren't finite are refused. However the tokens are split over calls, the ans
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -129,10 +130,10 @@ class Model:
         return rows
 
     def ids(self, tokens: Sequence[int]) -> list[int]:
-        """The tokens as whole numbers. Raises Unrunnable."""
+        """The tokens as whole numbers. Raises Unrunnable; TypeError for what is no whole number."""
         if not len(tokens):
             refuse("ENG-001", "tokens", "none", "at least one")
-        ids = [int(token) for token in tokens]
+        ids = [operator.index(token) for token in tokens]
         for place, token in enumerate(ids):
             if not 0 <= token < self.arch.vocab_size:
                 refuse("ENG-001", f"tokens[{place}]", token, f"from 0 to {self.arch.vocab_size - 1}")

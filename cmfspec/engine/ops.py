@@ -18,8 +18,8 @@ GELU = 0.7978845608028654  # √(2/π)
 
 def rms(x: F32, eps: float) -> F32:
     """Rows divided by their root mean square."""
-    mean: F32 = np.square(x).mean(axis=-1, keepdims=True)
-    scaled: F32 = x / np.sqrt(mean + np.float32(eps))
+    mean = np.square(x, dtype=np.float64).mean(axis=-1, keepdims=True)  # a square may pass what float32 holds
+    scaled: F32 = x / np.sqrt(mean + eps).astype(np.float32)
     return scaled
 
 
