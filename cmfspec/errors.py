@@ -83,7 +83,11 @@ class CannotEncode(Other):
 
 
 class Unrunnable(Other):
-    """A valid file, or a request, that an engine can't compute with: it says what is missing, and never guesses."""
+    """A valid file that an engine can't compute with: it says what is missing, and never guesses."""
+
+
+class Unanswerable(Unrunnable):
+    """A request that a model has no answer to, such as an unknown task: the fault is the asker's, not the file's."""
 
 
 REFUSALS: dict[str, type[Refusal]] = {

@@ -333,6 +333,60 @@ def tensor(**options: Any) -> None:
     sys.exit(tensor_command(**options))
 
 
+def _runs(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say under what a model runs."""
+    task = click.option("--task", metavar="TASK", help="Under this mask of the file, or dense.")
+    skill = click.option(
+        "--skill", "skills", multiple=True, metavar="SKILL", help="With this skill; several, each SKILL=WEIGHT, blend."
+    )
+    return task(skill(function))
+
+
+@cli.command()
+@click.argument("file", type=click.Path(dir_okay=False))
+@click.option("--tokens", required=True, metavar="IDS", help="Ids, such as 3,5,9.")
+@click.option("-o", "--out", required=True, metavar="FILE", help="Where to write, - for stdout.")
+@click.option("--rows", type=click.Choice(("all", "last")), default="all", show_default=True, help="Of which tokens.")
+@_runs
+def logits(**options: Any) -> None:
+    """Run a model on token ids: float32 [tokens, vocabulary] as a .npy. 0 written, 1 refused."""
+    from runner.enginecmds import logits_command
+
+    sys.exit(logits_command(**options))
+
+
+@cli.command()
+@click.argument("file", type=click.Path(dir_okay=False))
+@click.option("--text", metavar="FILE", help="A text in UTF-8, - for stdin; the file's own tokenizer reads it.")
+@click.option("--tokens", metavar="IDS", help="Ids, such as 3,5,9, in place of a text.")
+@click.option("--window", type=int, metavar="N", help="Tokens in a window (default: the model's whole context).")
+@click.option("--stride", type=int, metavar="N", help="Tokens from window to window (default: half of one).")
+@_runs
+@json_flag
+def ppl(**options: Any) -> None:
+    """Perplexity of a model on a text: each token but the first is predicted once. 0 done, 1 refused."""
+    from runner.enginecmds import ppl_command
+
+    sys.exit(ppl_command(**options))
+
+
+@cli.command()
+@click.argument("file", type=click.Path(dir_okay=False))
+@click.option("--prompt", metavar="TEXT", help="The text to go on from; the file's own tokenizer reads it.")
+@click.option("--tokens", metavar="IDS", help="Ids, such as 3,5,9, in place of a text; ids come out.")
+@click.option("--max-new", type=click.IntRange(min=0), default=128, show_default=True, metavar="N", help="New tokens.")
+@click.option("--temperature", type=float, default=0.0, show_default=True, help="0 takes the highest logit.")
+@click.option("--top-p", type=float, default=1.0, show_default=True, help="Draw from the likeliest that reach this.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the draws.")
+@click.option("--mtp", is_flag=True, help="Draft with the model's own head: the same tokens, in fewer steps.")
+@_runs
+def generate(**options: Any) -> None:
+    """Go on from a prompt, to a stop id of the file or --max-new. 0 done, 1 refused."""
+    from runner.enginecmds import generate_command
+
+    sys.exit(generate_command(**options))
+
+
 @cli.command()
 @click.argument("source", type=click.Path())
 @click.option("-o", "--out", required=True, metavar="FILE", help="The file to write.")

@@ -40,7 +40,7 @@ def tensor_command(file: str, name: str | None, index: int | None, out: str, raw
     """`cmfspec tensor`: the exit code. Raises click.UsageError."""
     if (name is None) == (index is None):
         raise click.UsageError("name the tensor, or give its place with --index: one of the two")
-    target = _target(out, file)
+    target = output_path(out, file)
     stdout = sys.stdout.buffer
     with contextlib.redirect_stdout(sys.stderr):  # whatever is said is a remark
         try:
@@ -52,7 +52,7 @@ def tensor_command(file: str, name: str | None, index: int | None, out: str, raw
             if target is None:
                 _to_stdout(opened, tensor, raw, stdout)
             else:
-                with _replacing(target) as stream:
+                with replacing(target) as stream:
                     _to_file(opened, tensor, raw, stream)
         except Refusal as refusal:
             show_faults(file, [refusal.fault])
@@ -84,7 +84,7 @@ def _place(opened: Container, name: str | None, index: int | None) -> int:
         raise click.UsageError(f"no tensor is named {safe(name)!r}; {hint}") from None
 
 
-def _target(out: str, file: str) -> Path | None:
+def output_path(out: str, file: str) -> Path | None:
     """The regular file that is to be made or replaced, links followed; None for stdout. Raises click.UsageError."""
     if out == STDOUT:
         return None
@@ -104,7 +104,7 @@ def _target(out: str, file: str) -> Path | None:
 
 
 @contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path) -> Iterator[BinaryIO]:
     """A new file beside `path`, open to be read and written, that takes its name at the end; gone if that isn't reached."""
     part = path.with_name(f".{secrets.token_hex(8)}.part")
     with part.open("x+b") as stream:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NoReturn
 import msgspec
 from msgspec import Meta
 
-from cmfspec.errors import Fault, Unrunnable
+from cmfspec.errors import Fault, Unanswerable, Unrunnable
 
 Count = Annotated[int, Meta(ge=1, lt=2**32)]
 Positive = Annotated[float, Meta(ge=1e-30, le=1e30)]
@@ -145,6 +145,11 @@ class Layer:
 def refuse(rule: str, field: str, found: object, wanted: object) -> NoReturn:
     """Raise Unrunnable."""
     raise Unrunnable(Fault("Other", rule, field, None, str(found), str(wanted)))
+
+
+def decline(rule: str, field: str, found: object, wanted: object) -> NoReturn:
+    """Raise Unanswerable: the request is at fault, not the file."""
+    raise Unanswerable(Fault("Other", rule, field, None, str(found), str(wanted)))
 
 
 def arch_of(header: Mapping[str, Any]) -> Arch:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cmfspec.engine.arch import Arch, refuse
+from cmfspec.engine.arch import Arch, decline, refuse
 from cmfspec.format.container import Container
 
 if TYPE_CHECKING:
@@ -34,14 +34,14 @@ class Mask:
 
 
 def mask_named(container: Container, arch: Arch, task: str | None) -> Mask | None:
-    """The mask of a task; None for the dense model. Raises Unrunnable for an unknown task or a blob that is too short."""
+    """The mask of a task; None for the dense model. Raises Unanswerable for another task, Unrunnable for a bad blob."""
     if task is None or task == DENSE:
         return None
     listed: list[dict[str, Any]] = container.view.masks_meta["masks"] if container.view.present("masks") else []
     names = [record.get("name") for record in listed]
     if task not in names:
         known = ", ".join(sorted(str(name) for name in names)) or "no other: the file has no masks"
-        refuse("MASK-034", "task", repr(task), f"{DENSE}, {known}")
+        decline("MASK-034", "task", repr(task), f"{DENSE}, {known}")
     place = names.index(task)
     record = listed[place]
     experts = record.get("has_expert_fields", False)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from cmfspec.engine import sample
-from cmfspec.engine.arch import Arch, Layer, arch_of, refuse
+from cmfspec.engine.arch import Arch, Layer, arch_of, decline, refuse
 from cmfspec.engine.block import Block, block_of, run_block
 from cmfspec.engine.mtp import Head, head_of
 from cmfspec.engine.norm import normed
@@ -46,13 +46,13 @@ class Model:
     stops: frozenset[int]
 
     def start(self, task: str | None = None, skill: Skill = None) -> State:
-        """The beginning of a text under a task and a skill (an id, or a blend {id: weight}). Raises Unrunnable."""
+        """The beginning of a text under a task and a skill (an id, or a blend {id: weight}). Raises Unanswerable."""
         return State(self.weights.under(self.arch, task, skill), (None,) * len(self.blocks))
 
     def advance(self, state: State, tokens: Sequence[int]) -> tuple[F32, State]:
         """The residual stream after the final norm, float32 [n, hidden], of these tokens, and the state after them.
 
-        Raises Unrunnable: no tokens, an id outside the vocabulary, a context that is too long.
+        Raises Unanswerable: no tokens, an id outside the vocabulary, a context that is too long.
         """
         ids = self._following(state, tokens)
         parts: list[F32] = []
@@ -83,11 +83,11 @@ class Model:
         return np.concatenate(rows), states
 
     def _following(self, state: State, tokens: Sequence[int]) -> list[int]:
-        """The tokens, if they can follow. Raises Unrunnable."""
+        """The tokens, if they can follow. Raises Unanswerable."""
         ids = self.ids(tokens)
         total, most = state.length + len(ids), self.arch.max_position_embeddings
         if total > most:
-            refuse("ENG-001", "tokens", f"{total} positions", f"at most max_position_embeddings, {most}")
+            decline("ENG-001", "tokens", f"{total} positions", f"at most max_position_embeddings, {most}")
         return ids
 
     def scores(self, state: State, hidden: F32) -> F32:
@@ -110,11 +110,12 @@ class Model:
     ) -> F32:
         """Float32 [n, vocab], row i predicting token i + 1; [1, vocab] with rows "last".
 
-        split: how many tokens each call of the forward takes, all by default. Raises Unrunnable.
+        split: how many tokens each call of the forward takes, all by default. Raises Unanswerable, or
+        Unrunnable for logits that aren't finite.
         """
         pieces = [len(tokens)] if split is None else list(split)
         if split is not None and (min(pieces, default=0) < 1 or sum(pieces) != len(tokens)):
-            refuse("ENG-001", "split", pieces, f"positive numbers with the sum {len(tokens)}")
+            decline("ENG-001", "split", pieces, f"positive numbers with the sum {len(tokens)}")
         state, at, hidden = self.start(task, skill), 0, []
         for piece in pieces:
             part, state = self.advance(state, tokens[at : at + piece])
@@ -130,13 +131,13 @@ class Model:
         return rows
 
     def ids(self, tokens: Sequence[int]) -> list[int]:
-        """The tokens as whole numbers. Raises Unrunnable; TypeError for what is no whole number."""
+        """The tokens as whole numbers. Raises Unanswerable; TypeError for what is no whole number."""
         if not len(tokens):
-            refuse("ENG-001", "tokens", "none", "at least one")
+            decline("ENG-001", "tokens", "none", "at least one")
         ids = [operator.index(token) for token in tokens]
         for place, token in enumerate(ids):
             if not 0 <= token < self.arch.vocab_size:
-                refuse("ENG-001", f"tokens[{place}]", token, f"from 0 to {self.arch.vocab_size - 1}")
+                decline("ENG-001", f"tokens[{place}]", token, f"from 0 to {self.arch.vocab_size - 1}")
         return ids
 
 

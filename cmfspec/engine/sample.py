@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from cmfspec.engine.arch import Arch, refuse
+from cmfspec.engine.arch import Arch, decline
 from cmfspec.engine.mtp import Head, draft
 from cmfspec.engine.state import State
 from cmfspec.engine.weights import Weights
@@ -100,17 +100,19 @@ def generate(
     """New tokens, one by one.
 
     stop: ids that end it, the file's by default. temperature: 0 is greedy. mtp: draft with the model's head, and count there.
-    Raises Unrunnable.
+    Raises Unanswerable.
     """
     if not (np.isfinite(temperature) and temperature >= 0 and 0 < top_p <= 1 and max_new >= 0 and seed >= 0):
         found = f"temperature {temperature}, top_p {top_p}, max_new {max_new}, seed {seed}"
-        refuse("ENG-002", "sampling", found, "temperature, max_new and seed from 0, top_p above 0 and up to 1")
+        decline("ENG-002", "sampling", found, "temperature, max_new and seed from 0, top_p above 0 and up to 1")
     if mtp is not None and temperature:
-        refuse("MTP-007", "sampling", f"temperature {temperature} and drafts", "greedy: drafts are verified against it")
+        decline(
+            "MTP-007", "sampling", f"temperature {temperature} and drafts", "greedy: drafts are verified against it"
+        )
     state, ids = model.start(task, skill), model.ids(prompt)
     if mtp is not None:
         if model.mtp is None:
-            refuse("MTP-001", "model.mtp", "no tensors", "a head that drafts")
+            decline("MTP-001", "model.mtp", "no tensors", "a head that drafts")
         tokens = _drafted(model, model.mtp, state, ids, mtp)
     else:
         tokens = _plain(model, state, ids, temperature, top_p, seed)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cmfspec.engine.arch import Arch, Layer, refuse
+from cmfspec.engine.arch import Arch, Layer, decline, refuse
 from cmfspec.engine.masks import Mask, mask_named
 from cmfspec.format.container import Container
 
@@ -43,18 +43,18 @@ class Weights:
         return Weights(container, {tensor.name: tensor.index for tensor in container})
 
     def under(self, arch: Arch, task: str | None, skill: Skill) -> Weights:
-        """The same tensors under a task and a skill, or a blend of skills by id. Raises Unrunnable."""
+        """The same tensors under a task and a skill, or a blend of skills by id. Raises Unanswerable."""
         blend = {skill: 1.0} if isinstance(skill, str) else dict(skill or {})
         records = self._records()
         for identity in blend:
             prefix = f"{SKILL_PREFIX}{identity}."
             if identity not in records and not any(name.startswith(prefix) for name in self.places):
-                refuse(
+                decline(
                     "SKILL-019", "skill", repr(identity), f"one of {sorted(records) or 'none: the file has no skills'}"
                 )
             self._check_overlay(prefix)
         if blend and not np.isfinite(sum(blend.values())):
-            refuse("SKILL-010", "skill", f"weights {list(blend.values())}", "finite weights")
+            decline("SKILL-010", "skill", f"weights {list(blend.values())}", "finite weights")
         if task is None and len(blend) == 1:
             task = records.get(*blend)  # SKILL-020: the skill's own mask comes with it
         return replace(self, skills=tuple(blend.items()), mask=mask_named(self.container, arch, task))
