@@ -10,20 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cmfspec.contract.sdk import serve
+    from cmfspec.engine import Model, load
     from cmfspec.errors import Fault, Refusal
     from cmfspec.format.container import Container, faults, open
     from cmfspec.format.hash64 import hash64
     from cmfspec.format.verify import verify
 
 __version__ = "0.1.0"
-__all__ = ["Container", "Fault", "Refusal", "faults", "hash64", "open", "serve", "verify"]
+__all__ = ["Container", "Fault", "Model", "Refusal", "faults", "hash64", "load", "open", "serve", "verify"]
 
 _HOME = {
     "Container": "cmfspec.format.container",
     "Fault": "cmfspec.errors",
+    "Model": "cmfspec.engine",
     "Refusal": "cmfspec.errors",
     "faults": "cmfspec.format.container",
     "hash64": "cmfspec.format.hash64",
+    "load": "cmfspec.engine",
     "open": "cmfspec.format.container",
     "serve": "cmfspec.contract.sdk",
     "verify": "cmfspec.format.verify",

@@ -205,12 +205,9 @@ def test_logits_that_are_not_finite_are_refused(name: str, value: float) -> None
         run(edited(blueprint("llama"), {name: weights})).logits([3, 5, 9])
 
 
-@pytest.mark.parametrize(
-    ("value", "tag"), [("LinearAttention", "full"), ("zzz", "none"), ("", "none"), ("ShortConv", "full")]
-)
-def test_a_tag_that_disagrees_with_the_tensors_is_refused(value: str, tag: str) -> None:
+@pytest.mark.parametrize("value", ["LinearAttention", "ShortConv", "zzz", ""])
+def test_a_tag_that_disagrees_with_the_tensors_is_refused(value: str) -> None:
     """HDR-029: never other logits."""
-    assert tag
     with pytest.raises(Unrunnable, match=r"layer_types\[1\]"):
         run(edited(blueprint("llama"), layer_types=["FullAttention", value]))
 

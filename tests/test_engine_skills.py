@@ -84,6 +84,8 @@ def test_the_task_of_a_skill_comes_with_it() -> None:
         ("A.model", (), "SKILL-003"),  # its tensors then have names that replace nothing
         ({"A": 0.5, "C": 0.5}, (), "SKILL-019"),
         ({"A": float("nan")}, (), "SKILL-010"),
+        ({"A": 0.5}, (), "SKILL-010"),
+        ({"A": 1.5, "B": -0.5}, (), "SKILL-010"),
         ("A", ({"id": 5},), "SKILL-006"),
         ("A", (5,), "SKILL-006"),
     ],

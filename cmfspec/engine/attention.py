@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cmfspec.engine.arch import Arch, Layer, needed, refuse
+from cmfspec.engine.claims import Claims
 from cmfspec.engine.norm import normed
 from cmfspec.engine.ops import sigmoid, soft_cap, softplus
 from cmfspec.engine.rope import rope_of, rotate
 from cmfspec.engine.state import Past, extended
-from cmfspec.engine.weights import Claims, Weights
+from cmfspec.engine.weights import Weights
 
 if TYPE_CHECKING:
     from cmfspec.codecs.codec import F32

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from cmfspec.engine import attention, conv, ffn, gdn, mla, moe
 from cmfspec.engine.arch import Arch, Layer, refuse
+from cmfspec.engine.claims import Claims
 from cmfspec.engine.norm import normed
-from cmfspec.engine.weights import Claims, Weights
+from cmfspec.engine.weights import Weights
 
 if TYPE_CHECKING:
     from cmfspec.codecs.codec import F32

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cmfspec.engine.arch import Arch, Layer, refuse
-from cmfspec.engine.weights import Claims, Weights
+from cmfspec.engine.claims import Claims
+from cmfspec.engine.weights import Weights
 
 if TYPE_CHECKING:
     from cmfspec.codecs.codec import F32

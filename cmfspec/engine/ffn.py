@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cmfspec.engine.arch import Arch, Layer
+from cmfspec.engine.claims import Claims
 from cmfspec.engine.ops import ACTIVATIONS
-from cmfspec.engine.weights import Claims, Weights
+from cmfspec.engine.weights import Weights
 
 if TYPE_CHECKING:
     import numpy as np

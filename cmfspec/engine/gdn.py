@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cmfspec.engine.arch import Arch, Layer, needed, refuse
+from cmfspec.engine.claims import Claims
 from cmfspec.engine.conv import claim_taps, convolved
 from cmfspec.engine.ops import rms, sigmoid, silu, softplus
-from cmfspec.engine.weights import Claims, Weights
+from cmfspec.engine.weights import Weights
 
 if TYPE_CHECKING:
     from cmfspec.codecs.codec import F32

@@ -13,10 +13,11 @@ import numpy as np
 
 from cmfspec.engine.arch import Arch, Layer, Mla, needed, refuse
 from cmfspec.engine.attention import attend, output
+from cmfspec.engine.claims import Claims
 from cmfspec.engine.ops import rms
 from cmfspec.engine.rope import Rope, rotate
 from cmfspec.engine.state import Past, extended
-from cmfspec.engine.weights import Claims, Weights
+from cmfspec.engine.weights import Weights
 
 if TYPE_CHECKING:
     from cmfspec.codecs.codec import F32

@@ -17,11 +17,12 @@ import numpy as np
 from cmfspec.engine import sample
 from cmfspec.engine.arch import Arch, Layer, arch_of, decline, refuse
 from cmfspec.engine.block import Block, block_of, run_block
+from cmfspec.engine.claims import Claims
 from cmfspec.engine.mtp import Head, head_of
 from cmfspec.engine.norm import normed
 from cmfspec.engine.ops import soft_cap
 from cmfspec.engine.state import State
-from cmfspec.engine.weights import Claims, Weights
+from cmfspec.engine.weights import Weights
 from cmfspec.format.container import Container
 from cmfspec.layout import SKILL_FILE
 
@@ -127,7 +128,7 @@ class Model:
 
     def embedded(self, weights: Weights, ids: Sequence[int]) -> F32:
         """[n, hidden]: what the first layer reads."""
-        rows: F32 = weights.tensor(EMBEDDING)[np.asarray(ids)] * np.float32(self.arch.embed_multiplier)
+        rows: F32 = weights.rows(EMBEDDING, ids) * np.float32(self.arch.embed_multiplier)
         return rows
 
     def ids(self, tokens: Sequence[int]) -> list[int]:

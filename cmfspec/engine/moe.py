@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cmfspec.engine.arch import Arch, Layer, Moe, needed, refuse
+from cmfspec.engine.claims import Claims
 from cmfspec.engine.ffn import claim_gated, gated
 from cmfspec.engine.ops import ACTIVATIONS, sigmoid, softmax
-from cmfspec.engine.weights import Claims, Weights
+from cmfspec.engine.weights import Weights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

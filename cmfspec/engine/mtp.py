@@ -15,8 +15,9 @@ import numpy as np
 from cmfspec.engine.arch import Arch, Layer, refuse
 from cmfspec.engine.attention import FULL
 from cmfspec.engine.block import Block, block_of, run_block
+from cmfspec.engine.claims import Claims
 from cmfspec.engine.norm import normed
-from cmfspec.engine.weights import Claims, Weights
+from cmfspec.engine.weights import Weights
 
 if TYPE_CHECKING:
     from cmfspec.codecs.codec import F32

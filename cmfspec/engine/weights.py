@@ -6,12 +6,13 @@ Law: for each tensor either the backbone's entry or the skill's, where there is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cmfspec.codecs import CODECS
 from cmfspec.engine.arch import Arch, Layer, decline, refuse
 from cmfspec.engine.masks import Mask, mask_named
 from cmfspec.format.container import Container
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
     Skill = str | Mapping[str, float] | None
 
+PLAIN = {"f32": 4, "f16": 2, "bf16": 2}  # bytes of an element; rows lie one behind the other
 SKILL_PREFIX = "skill."
+ROUNDING = 1e-6  # of weights that sum to 1
 CACHE_BYTES = 2 * 2**30  # of decoded tensors that are kept, first come
 
 
@@ -53,8 +56,8 @@ class Weights:
                     "SKILL-019", "skill", repr(identity), f"one of {sorted(records) or 'none: the file has no skills'}"
                 )
             self._check_overlay(prefix)
-        if blend and not np.isfinite(sum(blend.values())):
-            decline("SKILL-010", "skill", f"weights {list(blend.values())}", "finite weights")
+        if blend and not (min(blend.values()) >= 0 and abs(sum(blend.values()) - 1) <= ROUNDING):
+            decline("SKILL-010", "skill", f"weights {list(blend.values())}", "weights from 0 that sum to 1")
         if task is None and len(blend) == 1:
             task = records.get(*blend)  # SKILL-020: the skill's own mask comes with it
         return replace(self, skills=tuple(blend.items()), mask=mask_named(self.container, arch, task))
@@ -100,12 +103,23 @@ class Weights:
         if not self.skills:
             return self._decoded(self.places[name])
         places = [self.places.get(f"{SKILL_PREFIX}{identity}.{name}", self.places[name]) for identity, _ in self.skills]
-        if len(set(places)) == 1 and abs(sum(weight for _, weight in self.skills) - 1) < 1e-12:
+        if len(set(places)) == 1:
             return self._decoded(places[0])  # all of them agree
         blended = np.zeros(self.shape(name), np.float32)
         for place, (_, weight) in zip(places, self.skills, strict=True):
             blended += np.float32(weight) * self._decoded(place)
         return blended
+
+    def rows(self, name: str, ids: Sequence[int]) -> F32:
+        """Some rows of a matrix, in that order; a matrix of plain floats is not decoded for it."""
+        tensor = self.container[self.places[name]]
+        width = PLAIN.get(tensor.dtype_name)
+        if self.skills or width is None or tensor.index in self.cache:
+            chosen: F32 = self.tensor(name)[np.asarray(ids)]
+            return chosen
+        raw, cols, codec = self.container.raw(tensor.index), tensor.shape[1], CODECS[tensor.dtype]
+        size = width * cols
+        return np.concatenate([codec.decode(raw[at * size : (at + 1) * size], (1, cols)) for at in ids])
 
     def _decoded(self, place: int) -> F32:
         found = self.cache.get(place)
@@ -156,40 +170,3 @@ class Weights:
         if len(row) != width:
             refuse("MASK-006", f"masks.{layer.prefix}{kind}", f"a row of {len(row)} bits", f"{width}, as the layer has")
         return row
-
-
-@dataclass
-class Claims:
-    """The tensors that a forward has asked for, while a model is loaded."""
-
-    weights: Weights
-    taken: set[str] = field(default_factory=set)
-
-    def may(self, name: str, *shape: int | None) -> bool:
-        """Whether it is there, with that shape (None: any). Raises Unrunnable for another shape."""
-        if not self.weights.has(name):
-            return False
-        found = self.weights.shape(name)
-        if len(found) != len(shape) or any(want not in (None, dim) for dim, want in zip(found, shape, strict=True)):
-            wanted = ", ".join("any" if dim is None else str(dim) for dim in shape)
-            refuse("DEFRAG-005", f"tensor {name}", list(found), f"[{wanted}]")
-        if 0 in found:
-            refuse("DEFRAG-005", f"tensor {name}", list(found), "no dimension of 0")
-        self.taken.add(name)
-        return True
-
-    def need(self, name: str, *shape: int | None) -> tuple[int, ...]:
-        """Its shape. Raises Unrunnable if it is missing or has another."""
-        if not self.may(name, *shape):
-            refuse("HDR-018", f"tensor {name}", "none of that name", "one: the forward needs it")
-        return self.weights.shape(name)
-
-    def linear(self, stem: str, rows: int | None, cols: int | None) -> int:
-        """`{stem}.weight` of that shape and perhaps `{stem}.bias`; the rows. Raises Unrunnable."""
-        found = self.need(f"{stem}.weight", rows, cols)[0]
-        self.may(f"{stem}.bias", found)
-        return found
-
-    def rest(self) -> list[str]:
-        """Tensors of the backbone that nobody asked for."""
-        return [name for name in self.weights.places if name not in self.taken and not name.startswith(SKILL_PREFIX)]
