@@ -14,7 +14,7 @@ from cmfspec.engine.mtp import draft
 from cmfspec.engine.sample import greedy, sampled
 from cmfspec.errors import Unrunnable
 from cmfspec.format.build import Blueprint
-from tests.oracle import answers, arrays, blueprint, edited, model, needs_oracle, run
+from tests.oracle import answers, arrays, blueprint, edited, masked, model, needs_oracle, run
 
 DRAFTING = {"qwen3_5_mtp": LOGITS_GDN, "deepseek_v3": LOGITS}
 
@@ -68,6 +68,25 @@ def test_drafting_gives_the_greedy_tokens(family: str, share: float) -> None:
         assert counts.accepted == counts.proposed == counts.calls
     if share == 0.3:
         assert 0 < counts.accepted < counts.proposed
+
+
+@needs_oracle
+def test_drafting_under_a_mask_is_greedy_under_it() -> None:
+    """The head has no row in a mask, and runs whole; what it drafts is verified by what the mask leaves."""
+    bits = {
+        "ffn": np.arange(128).reshape(2, 64) % 3 > 0,
+        "heads": [[True, True], [True, False]],
+        "gates": [False, True],
+    }
+    engine, counts = run(masked(mostly_right("qwen3_5_mtp", 0.3), task=bits)), Drafts()
+    differing = 0
+    for start in range(4):
+        prompt = range(start, start + 7)
+        want = list(engine.generate(prompt, 20, task="task"))
+        assert list(engine.generate(prompt, 20, task="task", mtp=counts)) == want
+        differing += list(engine.generate(prompt, 20)) != want
+    assert counts.accepted
+    assert differing
 
 
 @needs_oracle

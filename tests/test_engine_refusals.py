@@ -183,6 +183,17 @@ def test_widths_that_disagree_are_refused(role: str) -> None:
         run(edited(blueprint("llama"), narrow))
 
 
+def test_a_dimension_of_nothing_is_refused() -> None:
+    """A layer without neurons, and a convolution without taps."""
+    at = "model.layers.0.mlp."
+    none = {f"{at}{role}_proj.weight": np.zeros((0, 64), np.float32) for role in ("gate", "up")}
+    none[f"{at}down_proj.weight"] = np.zeros((64, 0), np.float32)
+    with pytest.raises(Unrunnable, match="no dimension of 0"):
+        run(edited(blueprint("llama"), none))
+    with pytest.raises(Unrunnable, match="no dimension of 0"):
+        run(edited(blueprint("lfm2"), {"model.layers.0.short_conv.conv.weight": np.zeros((64, 1, 0), np.float32)}))
+
+
 def test_a_router_has_a_row_for_each_expert() -> None:
     """MOEDEFRAG-004; a gap in the experts leaves some that nobody asks for."""
     name = "model.layers.0.mlp.gate.weight"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ import pytest
 from cmfspec.codecs import CODECS
 from cmfspec.contract.compare import LOGITS, largest_difference
 from cmfspec.engine import weights
-from cmfspec.engine.arch import Moe
+from cmfspec.engine.arch import Moe, Yarn
 from cmfspec.engine.moe import route
 from cmfspec.engine.ops import rms
+from cmfspec.engine.rope import Rope, frequencies
 from cmfspec.format.build import Blueprint
 from tests.oracle import answers, arrays, blueprint, edited, model, needs_oracle, run
 
@@ -121,6 +123,24 @@ def test_plain_floats_are_the_encodings_whose_rows_lie_one_behind_the_other() ->
             assert codec.nbytes(7 * 5, 7, 5) == width * 35
 
 
+@pytest.mark.parametrize(("original", "theta"), [(64, 1e4), (8, 1e4), (4096, 1e6), (10**6, 1e3)])
+def test_yarn_blends_between_two_turns(original: int, theta: float) -> None:
+    """Frequencies that turn more than beta_fast times in the old context stay, those below beta_slow are divided; also where
+    the old context is so short, or so long, that an end of the ramp lies outside of them."""
+    dim, factor = 16, 4.0
+    turns = [original / (2 * math.pi * theta ** (2 * i / dim)) for i in range(dim // 2)]
+    place = [dim * math.log(original / (beta * 2 * math.pi)) / (2 * math.log(theta)) for beta in (32, 1)]
+    low, high = max(math.floor(place[0]), 0), min(math.ceil(place[1]), dim - 1)
+    want = []
+    for i in range(dim // 2):
+        ramp = min(max((i - low) / (high - low or 0.001), 0), 1)
+        want.append(theta ** (-2 * i / dim) * ((1 - ramp) + ramp / factor))
+    got = frequencies(Rope(dim, theta, Yarn(factor, original, 1.0)))
+    assert got.tolist() == pytest.approx(want, rel=1e-5)
+    kept = [i for i, turn in enumerate(turns) if turn > 32 * theta ** (2 / dim)]
+    assert got[kept].tolist() == pytest.approx([theta ** (-2 * i / dim) for i in kept], rel=1e-5)
+
+
 def routed(logits: Any, **options: Any) -> tuple[list[Any], list[Any]]:
     """Chosen experts and weights of one token."""
     moe = Moe(len(logits), options.pop("top_k", 2), router_sigmoid=options.pop("sigmoid", False))
@@ -133,6 +153,7 @@ def test_of_equal_experts_the_lower_is_chosen() -> None:
     """MOE-005."""
     assert routed([1, 3, 3, 3, 0])[0] == [1, 2]
     assert routed([0, 0, 0, 0], top_k=3)[0] == [0, 1, 2]
+    assert routed([0, 1] * 100, top_k=50)[0] == list(range(1, 100, 2))
 
 
 def test_a_router_is_a_softmax_over_all_that_are_routable() -> None:
