@@ -4,18 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import cmfspec
 from cmfspec.contract.compare import LOGITS, LOGITS_GDN, NLL_RELATIVE, largest_difference
+from cmfspec.engine import load
 from cmfspec.engine.gdn import Memory
 from cmfspec.engine.rope import Rope, angles
 from cmfspec.engine.state import Past
-from cmfspec.format.build import Entry
-from cmfspec.layout import DTYPE_IDS
-from tests.oracle import FAMILIES, Tensors, answers, arrays, blueprint, edited, entries, model, needs_oracle, run
+from cmfspec.format.build import Blueprint
+from cmfspec.tools.pack import QUANTS, pack
+from tests.oracle import (
+    FAMILIES,
+    MODELS,
+    Tensors,
+    answers,
+    arrays,
+    blueprint,
+    edited,
+    entries,
+    model,
+    needs_oracle,
+    run,
+)
 
 pytestmark = needs_oracle
 ROWS = range(2)
@@ -195,21 +210,18 @@ def test_members_that_are_null_say_nothing() -> None:
     assert np.array_equal(engine.logits([3, 5, 9]), model("qwen2_moe").logits([3, 5, 9]))
 
 
-def test_a_quantised_model_is_the_model_of_its_decoded_weights() -> None:
-    """ENG-003, for a file of f16 and bf16 entries."""
-    plan, tensors = blueprint("qwen2"), {}
-    coded = []
-    for name, value in arrays(plan).items():
-        if value.ndim == 1:
-            coded.append(Entry(name, DTYPE_IDS["f16"], value.shape, value.astype("<f2").tobytes()))
-            tensors[name] = value.astype("<f2").astype(np.float32)
-        else:
-            bits = (value.view(np.uint32) >> 16).astype("<u2")
-            coded.append(Entry(name, DTYPE_IDS["bf16"], value.shape, bits.tobytes()))
-            tensors[name] = (bits.astype(np.uint32) << 16).view(np.float32)
-    got = run(replace(plan, tensors=tuple(coded))).logits([3, 5, 9])
-    assert np.array_equal(got, run(replace(plan, tensors=entries(tensors))).logits([3, 5, 9]))
-    assert largest_difference(got, model("qwen2").logits([3, 5, 9])) > LOGITS
+@pytest.mark.parametrize("quant", sorted(set(QUANTS.values())))
+@pytest.mark.parametrize("family", ["qwen2", "gemma2", "qwen3_5", "lfm2_moe"])
+def test_a_packed_model_is_the_model_of_its_decoded_weights(family: str, quant: str, tmp_path: Path) -> None:
+    """ENG-003, in every encoding, from a folder to logits."""
+    pack(MODELS / family, str(tmp_path / "model.cmf"), quant)
+    packed = cmfspec.open(tmp_path / "model.cmf")
+    decoded = {tensor.name: packed.values(tensor.index) for tensor in packed}
+    plan = Blueprint(packed.header, entries(decoded))
+    ids = answers(family)["token_ids"][0]
+    got = load(packed).logits(ids)
+    assert largest_difference(got, run(plan).logits(ids)) <= bar(family)
+    assert largest_difference(got, answers(family)["logits"][0]) > 10 * LOGITS  # norms at least are halves
 
 
 def test_angles_are_float32_at_any_position() -> None:
