@@ -1,4 +1,5 @@
-"""`python -m golden.make cases`: draw the stored cases anew; `interop`: choose the real files anew. `--check`: write nothing,
+"""`python -m golden.make cases`: draw the stored cases anew; `interop`: choose the real files anew; `oracle`: the
+small models that the engine is held to. `--check`: write nothing,
 and fail if what is stored is not what would be written.
 
 Law: what is committed is what this program writes. Rules come from the entry points that register them, real files from
@@ -12,7 +13,7 @@ import sys
 from pathlib import Path
 
 from cmfspec.contract.rule import CATALOGUE, load_catalogue
-from golden import interop
+from golden import interop, oracle
 from golden.cases import draw_cases, store
 from golden.dice import Dice
 
@@ -60,7 +61,22 @@ def _interop(check: bool) -> tuple[str, list[str]]:
     return f"{len(interop.CHOSEN)} real files", interop.differing(files)
 
 
-MAKERS = {"cases": _cases, "interop": _interop}  # check -> (what there is, what is not as it should be)
+def _oracle(check: bool) -> tuple[str, list[str]]:
+    if not oracle.SOURCE.is_dir():
+        if not check or not oracle.HOME.is_dir():
+            raise SystemExit(f"{oracle.HOME if check else oracle.SOURCE} is not here: the folder of small models")
+        return f"{len(oracle.CHOSEN)} small models, held to the stored SHA-256", oracle.damaged()
+    files = oracle.wanted()
+    if not check:
+        oracle.write(files)
+    return f"{len(oracle.CHOSEN)} small models", oracle.differing(files)
+
+
+MAKERS = {
+    "cases": _cases,
+    "interop": _interop,
+    "oracle": _oracle,
+}  # check -> (what there is, what is not as it should be)
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from cmfspec.engine.perplexity import Likelihood, likelihood
 from cmfspec.errors import Unanswerable
 from cmfspec.format.build import render
 from runner.cli import cli
-from tests.oracle import answers, blueprint, edited, model, needs_oracle
+from tests.oracle import answers, blueprint, edited, model
 from tests.shared import INTEROP, needs_interop
 
 TEXTUAL, MASKED, SKILLED = (INTEROP / "python" / f"{name}.cmf" for name in ("qwen2-F32", "qwen3-masks", "qwen3-skills"))
@@ -51,7 +51,6 @@ def vocabless(tmp_path: Path) -> Path:
 # --- logits ------------------------------------------------------------------------------------------------------------
 
 
-@needs_oracle
 def test_logits_are_written_as_an_array(vocabless: Path, tmp_path: Path) -> None:
     """All rows or the last, to a file or to stdout."""
     ids = answers("llama")["token_ids"][0].tolist()
@@ -76,7 +75,6 @@ def test_logits_are_under_the_task_and_the_skill_that_are_named(tmp_path: Path) 
     assert np.array_equal(np.load(out), engine(SKILLED).logits([3, 5, 9], skill={"alpha": 0.25, "beta": 0.75}))
 
 
-@needs_oracle
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -118,7 +116,6 @@ def test_a_file_that_cannot_run_is_refused(verb: str, tmp_path: Path) -> None:
 # --- ppl ---------------------------------------------------------------------------------------------------------------
 
 
-@needs_oracle
 def test_perplexity_is_the_oracles(vocabless: Path) -> None:
     """In one window; the mean over all tokens but the first."""
     for row in range(2):
@@ -129,7 +126,6 @@ def test_perplexity_is_the_oracles(vocabless: Path) -> None:
         assert (said["tokens"], said["window"], said["stride"]) == (23, 24, 12)
 
 
-@needs_oracle
 @pytest.mark.parametrize(("window", "stride"), [(24, 1), (2, 1), (7, 3), (7, 6), (10, 5), (16, 15)])
 def test_each_token_is_predicted_once_whatever_the_windows(window: int, stride: int) -> None:
     """Against a window by window count by hand."""
@@ -149,7 +145,6 @@ def test_each_token_is_predicted_once_whatever_the_windows(window: int, stride: 
     assert found.nll == pytest.approx(total, rel=1e-6)
 
 
-@needs_oracle
 def test_rows_of_logits_are_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their number changes nothing."""
     ids = answers("llama")["token_ids"][0]
@@ -163,7 +158,6 @@ def test_a_perplexity_past_any_float_is_infinite() -> None:
     assert Likelihood(1e9, 2, 2, 1).perplexity == math.inf
 
 
-@needs_oracle
 @pytest.mark.parametrize(
     ("ids", "window", "stride"),
     [([3], None, None), ([], None, None), ([3, 5, 9], 1, 1), ([3, 5, 9], 3, 3), ([3, 5, 9], 3, 0), ([3, 5, 9], 257, 1)],
@@ -214,7 +208,6 @@ def test_a_text_that_is_no_utf8_is_usage(tmp_path: Path) -> None:
     assert "line 3: found bytes ff fe" in run("ppl", TEXTUAL, "--text", tmp_path / "text", expect=2).stderr
 
 
-@needs_oracle
 @pytest.mark.parametrize("vocab", [b"", b"garbage", b"{}", b'{"model": {"type": "BPE"}}', bytes(100), b"[" * 50000])
 def test_a_section_that_is_no_tokenizer_is_refused(vocab: bytes, tmp_path: Path) -> None:
     """1 for garbage, 2 for none; ids still do."""
@@ -228,7 +221,6 @@ def test_a_section_that_is_no_tokenizer_is_refused(vocab: bytes, tmp_path: Path)
 # --- generate ----------------------------------------------------------------------------------------------------------
 
 
-@needs_oracle
 def test_ids_go_on_in_ids(vocabless: Path) -> None:
     """The oracle's greedy tokens; rates to stderr."""
     row, want = answers("llama")["token_ids"][0], answers("llama")["greedy"][0].tolist()
@@ -294,7 +286,7 @@ def test_drafts_change_no_token() -> None:
         (("--prompt", "a", "--temperature", "nan"), "sampling"),
         (("--prompt", "a", "--top-p", "0"), "sampling"),
         (("--prompt", "a", "--seed", "-1"), "sampling"),
-        (("--prompt", "a", "--mtp"), "a head that drafts"),
+        (("--prompt", "a", "--mtp"), "a head of one layer that drafts"),
         (("--prompt", "a", "--max-new", "-1"), "--max-new"),
     ],
 )
@@ -305,7 +297,6 @@ def test_a_way_to_generate_that_means_nothing_is_usage(words: tuple[str, ...], s
     assert not result.stdout
 
 
-@needs_oracle
 def test_a_models_text_cannot_drive_the_terminal(tmp_path: Path) -> None:
     """Escape sequences that it generates are shown, and lines are lines."""
     words = {f"w{i}": i for i in range(128)}
@@ -319,7 +310,6 @@ def test_a_models_text_cannot_drive_the_terminal(tmp_path: Path) -> None:
     assert result.stdout.startswith("\\x1b[2Jgone")
 
 
-@needs_oracle
 def test_a_reader_that_goes_away_ends_it_quietly(vocabless: Path) -> None:
     """`| head` closes the pipe: 3, and no traceback."""
     words = [sys.executable, "-m", "cmfspec", "generate", str(vocabless), "--tokens", "3,5,9", "--max-new", "200"]

@@ -14,12 +14,11 @@ from cmfspec.engine.mtp import draft
 from cmfspec.engine.sample import greedy, sampled
 from cmfspec.errors import Unrunnable
 from cmfspec.format.build import Blueprint
-from tests.oracle import answers, arrays, blueprint, edited, masked, model, needs_oracle, run
+from tests.oracle import answers, arrays, blueprint, edited, masked, model, run
 
 DRAFTING = {"qwen3_5_mtp": LOGITS_GDN, "deepseek_v3": LOGITS}
 
 
-@needs_oracle
 @pytest.mark.parametrize("family", DRAFTING)
 @pytest.mark.parametrize("cut", [0, 1, 17])
 def test_drafts_are_those_of_the_oracle(family: str, cut: int) -> None:
@@ -54,7 +53,6 @@ def mostly_right(family: str, share: float) -> Blueprint:
     return edited(blueprint(family), changes)
 
 
-@needs_oracle
 @pytest.mark.parametrize("family", DRAFTING)
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_drafting_gives_the_greedy_tokens(family: str, share: float) -> None:
@@ -70,7 +68,6 @@ def test_drafting_gives_the_greedy_tokens(family: str, share: float) -> None:
         assert 0 < counts.accepted < counts.proposed
 
 
-@needs_oracle
 def test_drafting_under_a_mask_is_greedy_under_it() -> None:
     """The head has no row in a mask, and runs whole; what it drafts is verified by what the mask leaves."""
     bits = {
@@ -89,7 +86,6 @@ def test_drafting_under_a_mask_is_greedy_under_it() -> None:
     assert differing
 
 
-@needs_oracle
 @pytest.mark.parametrize("family", DRAFTING)
 def test_drafting_gives_the_greedy_tokens_where_logits_are_equal(family: str) -> None:
     """Every token has a twin with the same logit: what is verified must be the very bits that greedy decoding sees."""
@@ -103,7 +99,6 @@ def test_drafting_gives_the_greedy_tokens_where_logits_are_equal(family: str) ->
         assert list(engine.generate(prompt, 40, mtp=Drafts())) == list(engine.generate(prompt, 40))
 
 
-@needs_oracle
 @pytest.mark.parametrize("family", ["llama", "mistral", "qwen3_5", "lfm2", "deepseek_v3"])
 def test_walking_is_stepping_bit_for_bit(family: str) -> None:
     """And every state on the way can be gone on from."""
@@ -118,7 +113,6 @@ def test_walking_is_stepping_bit_for_bit(family: str) -> None:
         assert np.array_equal(again, engine.advance(state, [1, 4])[0])
 
 
-@needs_oracle
 @pytest.mark.parametrize("drafts", [None, Drafts()], ids=["greedy", "drafted"])
 def test_generation_ends_at_a_stop_id_at_the_limit_and_with_the_context(drafts: Drafts | None) -> None:
     """The stop id isn't given; the last token needs no position."""
@@ -161,7 +155,6 @@ def test_draws_follow_the_probabilities() -> None:
     assert cold == {1}
 
 
-@needs_oracle
 def test_a_seed_repeats_a_draw() -> None:
     """And another seed gives another."""
     engine = model("llama")
@@ -173,7 +166,6 @@ def test_a_seed_repeats_a_draw() -> None:
     assert len({tuple(drawn(seed)) for seed in range(4)}) > 1
 
 
-@needs_oracle
 @pytest.mark.parametrize(
     ("family", "options", "words"),
     [

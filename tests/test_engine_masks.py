@@ -13,7 +13,7 @@ from cmfspec.contract.compare import LOGITS, LOGITS_GDN, largest_difference
 from cmfspec.engine import load
 from cmfspec.errors import Unrunnable
 from cmfspec.format.build import masks_section
-from tests.oracle import ORACLE, answers, arrays, blueprint, edited, entries, masked, model, needs_oracle, run, stored
+from tests.oracle import ORACLE, answers, arrays, blueprint, edited, entries, masked, model, run, stored
 from tests.shared import INTEROP, needs_interop
 
 KINDS = {"ffn": "ffn", "heads": "head", "gates": "gate"}
@@ -32,7 +32,6 @@ def of_oracle(family: str) -> dict[str, dict[str, Any]]:
     return {**{kind: {kind: row} for kind, row in rows.items()}, "all": rows}
 
 
-@needs_oracle
 @pytest.mark.parametrize("family", ["llama", "qwen3", "qwen3_5"])
 def test_neurons_heads_and_layers_that_do_not_count_are_as_if_cut(family: str) -> None:
     """Each kind alone and all of them, and step by step the same."""
@@ -45,7 +44,6 @@ def test_neurons_heads_and_layers_that_do_not_count_are_as_if_cut(family: str) -
             assert largest_difference(engine.logits(ids), want) > 10 * bar(family), task
 
 
-@needs_oracle
 @pytest.mark.parametrize("name", EXPERTS)
 def test_experts_that_do_not_count_are_as_if_cut(name: str) -> None:
     """MASK-013, MOE-015: they leave before the softmax, whatever norm_topk_prob says."""
@@ -56,7 +54,6 @@ def test_experts_that_do_not_count_are_as_if_cut(name: str) -> None:
         assert largest_difference(engine.logits(ids), bits["logits"][row]) > 10 * bar(family)
 
 
-@needs_oracle
 def test_top_k_shrinks_to_the_experts_that_are_left() -> None:
     """MOE-016: one expert of five, and two wanted."""
     family, bits = "qwen3_moe", np.ones((2, 5), bool)
@@ -69,7 +66,6 @@ def test_top_k_shrinks_to_the_experts_that_are_left() -> None:
     assert largest_difference(got, run(replace(blueprint(family), tensors=entries(cut))).logits(ids)) <= LOGITS
 
 
-@needs_oracle
 def test_masks_come_and_go_without_a_trace() -> None:
     """MASK-031, MASK-019: A, B, A; and a mask of all ones is the dense model."""
     engine = run(masked(blueprint("llama"), **of_oracle("llama"), ones={}))
@@ -81,7 +77,6 @@ def test_masks_come_and_go_without_a_trace() -> None:
         assert np.array_equal(engine.logits(ids, task=task), dense)
 
 
-@needs_oracle
 def test_bits_past_the_dimension_are_never_counted() -> None:
     """MASK-010: six heads in a byte; the two bits left over may be anything."""
     plan = masked(blueprint("qwen3"), **of_oracle("qwen3"))
@@ -95,7 +90,6 @@ def test_bits_past_the_dimension_are_never_counted() -> None:
     )
 
 
-@needs_oracle
 @pytest.mark.parametrize(
     ("family", "bits", "task", "words"),
     [
@@ -110,14 +104,12 @@ def test_a_task_that_cannot_be_had_is_refused(family: str, bits: dict[str, Any],
         run(plan).logits([3, 5, 9], task=task)
 
 
-@needs_oracle
 def test_a_file_without_masks_knows_no_task() -> None:
     """And says so."""
     with pytest.raises(Unrunnable, match="no other: the file has no masks"):
         model("llama").logits([3, 5, 9], task="general")
 
 
-@needs_oracle
 @pytest.mark.parametrize(
     ("record", "blob", "words"),
     [
@@ -135,7 +127,6 @@ def test_a_blob_of_another_size_than_the_header_says_is_refused(
         run(plan).logits([3, 5, 9], task="x")
 
 
-@needs_oracle
 def test_a_mask_of_another_width_than_the_layer_is_refused() -> None:
     """A cut layer has fewer neurons than its mask has bits; a mask of all ones says nothing about it."""
     tensors, bits = arrays(blueprint("llama")), np.ones((2, 96), bool)
@@ -155,7 +146,6 @@ def test_a_mask_of_another_width_than_the_layer_is_refused() -> None:
 
 
 @needs_interop
-@needs_oracle
 @pytest.mark.parametrize("family", ["qwen2_moe", "lfm2_moe"])
 def test_a_mask_of_experts_is_the_file_that_was_cut_by_it(family: str) -> None:
     """MOEDEFRAG-008, on files that the reference tools wrote."""

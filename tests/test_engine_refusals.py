@@ -11,16 +11,15 @@ import numpy as np
 import pytest
 
 import cmfspec
-from cmfspec.engine import load
+from cmfspec.engine import Drafts, load
 from cmfspec.engine.arch import FOREIGN, Arch
-from cmfspec.errors import Refusal, Unrunnable
+from cmfspec.errors import Refusal, Unanswerable, Unrunnable
 from cmfspec.format.build import Blueprint, render
 from cmfspec.format.container import Container
 from cmfspec.format.view import View
-from tests.oracle import FAMILIES, arrays, blueprint, edited, entries, model, needs_oracle, run
+from tests.oracle import FAMILIES, arrays, blueprint, edited, entries, model, run
 from tests.shared import INTEROP, needs_interop
 
-pytestmark = needs_oracle
 # One family of each mixer and feed.
 KINDS = ("qwen2", "gemma2", "laguna", "qwen3_5_mtp", "qwen2_moe", "lfm2_moe", "deepseek_v3", "gpt_oss")
 NASTY: tuple[Any, ...] = (
@@ -235,6 +234,16 @@ def test_a_head_is_there_or_tied() -> None:
 def test_a_drafting_head_that_is_declared_and_not_there_is_off() -> None:
     """MTP-008."""
     assert run(edited(blueprint("qwen3"), mtp={"num_layers": 1})).mtp is None
+
+
+def test_a_drafting_head_of_several_layers_is_off_and_no_reason_to_stop() -> None:
+    """MTP-004, MTP-009: nobody says how they follow each other; the model itself runs."""
+    first = {n: v for n, v in arrays(blueprint("qwen3_5_mtp")).items() if n.startswith("model.mtp.layers.0.")}
+    second = {name.replace("layers.0.", "layers.1."): value for name, value in first.items()}
+    engine = run(edited(blueprint("qwen3_5_mtp"), second, mtp={"num_layers": 2}))
+    assert np.array_equal(engine.logits([3, 5, 9]), model("qwen3_5_mtp").logits([3, 5, 9]))
+    with pytest.raises(Unanswerable, match="one of several layers"):
+        list(engine.generate([3, 5, 9], 3, mtp=Drafts()))
 
 
 @pytest.mark.parametrize("field", ["share_lm_head", "share_embed"])

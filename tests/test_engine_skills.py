@@ -13,7 +13,7 @@ from cmfspec.contract.compare import LOGITS, largest_difference
 from cmfspec.engine import load
 from cmfspec.errors import Unrunnable
 from cmfspec.format.build import Blueprint
-from tests.oracle import answers, blueprint, edited, entries, masked, needs_oracle, run, stored
+from tests.oracle import answers, blueprint, edited, entries, masked, run, stored
 from tests.shared import INTEROP, needs_interop
 
 GATE, DOWN = "model.layers.1.mlp.gate_proj.weight", "model.layers.0.mlp.down_proj.weight"
@@ -32,7 +32,6 @@ def with_skills(*records: Any) -> Blueprint:
     return replace(plan, header={**plan.header, "skills": list(records or ({"id": "A"}, {"id": "B"}))})
 
 
-@needs_oracle
 @pytest.mark.parametrize(
     ("skill", "key"), [("A", "skillA"), ("B", "skillB"), (BLEND, "blend")], ids=["A", "B", "blend"]
 )
@@ -46,7 +45,6 @@ def test_an_active_skill_replaces_its_tensors(skill: Any, key: str) -> None:
         assert largest_difference(engine.logits(ids), answers("qwen3")["logits"][row]) <= LOGITS
 
 
-@needs_oracle
 def test_a_skill_is_the_file_with_the_tensor_replaced() -> None:
     """Bit for bit."""
     skills = stored("qwen3_skills.npz")
@@ -55,7 +53,6 @@ def test_a_skill_is_the_file_with_the_tensor_replaced() -> None:
     assert np.array_equal(run(with_skills()).logits(ids, skill="B"), replaced.logits(ids))
 
 
-@needs_oracle
 def test_a_skill_is_known_by_its_record_or_by_its_tensors() -> None:
     """SKILL-017; a record without tensors is the backbone."""
     engine = run(with_skills({"id": "empty"}))
@@ -64,7 +61,6 @@ def test_a_skill_is_known_by_its_record_or_by_its_tensors() -> None:
     assert np.array_equal(engine.logits(ids, skill="empty"), engine.logits(ids))
 
 
-@needs_oracle
 def test_the_task_of_a_skill_comes_with_it() -> None:
     """SKILL-020; a task that is named wins."""
     bits = np.ones((2, 96), bool)
@@ -75,7 +71,6 @@ def test_the_task_of_a_skill_comes_with_it() -> None:
     assert largest_difference(engine.logits(ids, task="dense", skill="A"), engine.logits(ids, skill="A")) > LOGITS
 
 
-@needs_oracle
 @pytest.mark.parametrize(
     ("skill", "records", "words"),
     [
@@ -96,7 +91,6 @@ def test_a_skill_that_cannot_be_had_is_refused(skill: Any, records: tuple[Any, .
         run(with_skills(*records)).logits([3, 5, 9], skill=skill)
 
 
-@needs_oracle
 @pytest.mark.parametrize(
     ("name", "shape", "words"),
     [(GATE, (95, 64), "SKILL-002"), ("model.layers.9.mlp.gate_proj.weight", (96, 64), "SKILL-003")],
@@ -122,7 +116,6 @@ def test_a_skill_that_was_applied_is_the_specialist() -> None:
     assert largest_difference(applied, base) > LOGITS
 
 
-@needs_oracle
 def test_the_skills_differ() -> None:
     """Or nothing above would mean anything."""
     engine, ids = run(with_skills()), answers("qwen3")["token_ids"][0]

@@ -16,7 +16,7 @@ from cmfspec.engine.moe import route
 from cmfspec.engine.ops import rms
 from cmfspec.engine.rope import Rope, frequencies
 from cmfspec.format.build import Blueprint
-from tests.oracle import answers, arrays, blueprint, edited, model, needs_oracle, run
+from tests.oracle import answers, arrays, blueprint, edited, model, run
 
 F32 = np.float32
 
@@ -30,7 +30,6 @@ def same(first: Blueprint, second: Blueprint, other: Blueprint | None = None) ->
         assert largest_difference(run(other).logits(ids), got) > 10 * LOGITS
 
 
-@needs_oracle
 def test_a_pattern_of_windows_is_the_tags_that_it_means() -> None:
     """Every second layer is full; tags, where there are any, win."""
     plan = blueprint("llama")
@@ -43,7 +42,6 @@ def test_a_pattern_of_windows_is_the_tags_that_it_means() -> None:
     )
 
 
-@needs_oracle
 def test_queries_without_a_latent_are_those_with_one_that_changes_nothing() -> None:
     """DeepSeek's smaller models have `q_proj`."""
     hidden, eye = 64, np.eye(64, dtype=F32)
@@ -60,7 +58,6 @@ def test_queries_without_a_latent_are_those_with_one_that_changes_nothing() -> N
     same(edited(plan, latent), edited(plan, plain, drop), plan)
 
 
-@needs_oracle
 def test_yarns_mscale_scales_the_scores_of_latent_attention() -> None:
     """(0.1·mscale·ln factor + 1)², which the queries may carry as well."""
     yarn = {"factor": 4.0, "original_max_position_embeddings": 64, "attention_factor": 1.0}
@@ -73,7 +70,6 @@ def test_yarns_mscale_scales_the_scores_of_latent_attention() -> None:
     same(edited(plan, yarn={**yarn, "mscale_all_dim": 0.7}), edited(plan, scaled, yarn=yarn), edited(plan, yarn=yarn))
 
 
-@needs_oracle
 def test_a_gate_per_channel_may_be_a_gate_per_head() -> None:
     """HDR-027: rows for heads, or for all of their channels."""
     plan, changes = blueprint("laguna"), {}
@@ -83,7 +79,6 @@ def test_a_gate_per_channel_may_be_a_gate_per_head() -> None:
     same(plan, edited(plan, changes), edited(plan, {name: value[::-1] for name, value in changes.items()}))
 
 
-@needs_oracle
 def test_a_multiplier_of_logits_is_a_head_multiplied() -> None:
     """Before the cap."""
     plan = edited(blueprint("gemma2"), {"lm_head.weight": arrays(blueprint("gemma2"))["model.embed_tokens.weight"]})
@@ -91,7 +86,6 @@ def test_a_multiplier_of_logits_is_a_head_multiplied() -> None:
     same(edited(plan, logit_multiplier=0.5), edited(plan, head), plan)
 
 
-@needs_oracle
 def test_key_heads_are_shared_by_neighbours() -> None:
     """Head h takes key head h // group: repeated keys and values are the same model, in that order only."""
     plan = blueprint("qwen3")
@@ -101,7 +95,6 @@ def test_key_heads_are_shared_by_neighbours() -> None:
     same(plan, edited(plan, wide, num_kv_heads=6), edited(plan, wrong, num_kv_heads=6))
 
 
-@needs_oracle
 @pytest.mark.parametrize("family", ["llama", "gemma"])
 @pytest.mark.parametrize("room", [0, 2**30])
 def test_what_is_kept_decoded_changes_nothing(family: str, room: int, monkeypatch: pytest.MonkeyPatch) -> None:

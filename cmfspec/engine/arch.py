@@ -7,7 +7,7 @@ What is marked ext is in no text: it is read because Gemma, LFM2, DeepSeek and o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from cmfspec.errors import Fault, Unanswerable, Unrunnable
 
+FEW = 8  # names in a message
 Count = Annotated[int, Meta(ge=1, lt=2**32)]
 Positive = Annotated[float, Meta(ge=1e-30, le=1e30)]
 Base = Annotated[float, Meta(gt=1, le=1e30)]  # of a rotation
@@ -150,6 +151,12 @@ def refuse(rule: str, field: str, found: object, wanted: object) -> NoReturn:
 def decline(rule: str, field: str, found: object, wanted: object) -> NoReturn:
     """Raise Unanswerable: the request is at fault, not the file."""
     raise Unanswerable(Fault("Other", rule, field, None, str(found), str(wanted)))
+
+
+def few(names: Iterable[str]) -> str:
+    """Names for a message, the first of them if they are many."""
+    known = sorted(names)
+    return ", ".join(known[:FEW]) + (f" and {len(known) - FEW} more" if len(known) > FEW else "")
 
 
 def arch_of(header: Mapping[str, Any]) -> Arch:

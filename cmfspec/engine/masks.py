@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cmfspec.engine.arch import Arch, decline, refuse
+from cmfspec.engine.arch import Arch, decline, few, refuse
 from cmfspec.format.container import Container
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def mask_named(container: Container, arch: Arch, task: str | None) -> Mask | Non
     listed: list[dict[str, Any]] = container.view.masks_meta["masks"] if container.view.present("masks") else []
     names = [record.get("name") for record in listed]
     if task not in names:
-        known = ", ".join(sorted(str(name) for name in names)) or "no other: the file has no masks"
+        known = few(str(name) for name in names) or "no other: the file has no masks"
         decline("MASK-034", "task", repr(task), f"{DENSE}, {known}")
     place = names.index(task)
     record = listed[place]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from cmfspec.engine import sample
-from cmfspec.engine.arch import Arch, Layer, arch_of, decline, refuse
+from cmfspec.engine.arch import Arch, Layer, arch_of, decline, few, refuse
 from cmfspec.engine.block import Block, block_of, run_block
 from cmfspec.engine.claims import Claims
 from cmfspec.engine.mtp import Head, head_of
@@ -159,8 +159,7 @@ def load(container: Container) -> Model:
     mtp = head_of(arch, claims)
     rest = claims.rest()
     if rest:
-        more = f" and {len(rest) - 3} more" if len(rest) > 3 else ""
-        refuse("HDR-018", f"tensor {', '.join(rest[:3])}{more}", "no part of the forward", "only tensors that it uses")
+        refuse("HDR-018", f"tensor {few(rest)}", "no part of the forward", "only tensors that it uses")
     return Model(arch, claims.weights, blocks, mtp, head, _stops(container))
 
 

@@ -34,12 +34,19 @@ class Head:
 
 
 def head_of(arch: Arch, claims: Claims) -> Head | None:
-    """Claim the head's tensors; None for a file without them, whatever the header declares. Raises Unrunnable."""
+    """Claim the head's tensors; None for a file without one, whatever the header declares, or with
+    one of several layers. Raises Unrunnable."""
     if not claims.weights.has(KEY):
         return None
     for field in ("share_lm_head", "share_embed"):
         if arch.mtp and not getattr(arch.mtp, field):
             refuse("MTP-001", f"header.arch.mtp.{field}", "false", "true: a head of its own has no name in the text")
+    several = [name for name in claims.weights.places if name.startswith(SPACE)]
+    if any(name.startswith(f"{SPACE}layers.1.") for name in several):
+        claims.taken.update(
+            several
+        )  # how several layers follow each other isn't said (MTP-009): off, and no reason to stop
+        return None
     claims.need(KEY, arch.hidden_size, 2 * arch.hidden_size)
     for name in ("enorm", "hnorm", "norm"):
         claims.need(f"{SPACE}{name}.weight", arch.hidden_size)

@@ -112,7 +112,7 @@ def generate(
     state, ids = model.start(task, skill), model.ids(prompt)
     if mtp is not None:
         if model.mtp is None:
-            decline("MTP-001", "model.mtp", "no tensors", "a head that drafts")
+            decline("MTP-001", "model.mtp", "none, or one of several layers", "a head of one layer that drafts")
         tokens = _drafted(model, model.mtp, state, ids, mtp)
     else:
         tokens = _plain(model, state, ids, temperature, top_p, seed)

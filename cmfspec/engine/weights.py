@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cmfspec.codecs import CODECS
-from cmfspec.engine.arch import Arch, Layer, decline, refuse
+from cmfspec.engine.arch import Arch, Layer, decline, few, refuse
 from cmfspec.engine.masks import Mask, mask_named
 from cmfspec.format.container import Container
 
@@ -52,9 +52,7 @@ class Weights:
         for identity in blend:
             prefix = f"{SKILL_PREFIX}{identity}."
             if identity not in records and not any(name.startswith(prefix) for name in self.places):
-                decline(
-                    "SKILL-019", "skill", repr(identity), f"one of {sorted(records) or 'none: the file has no skills'}"
-                )
+                decline("SKILL-019", "skill", repr(identity), few(records) or "no skill: the file has none")
             self._check_overlay(prefix)
         if blend and not (min(blend.values()) >= 0 and abs(sum(blend.values()) - 1) <= ROUNDING):
             decline("SKILL-010", "skill", f"weights {list(blend.values())}", "weights from 0 that sum to 1")

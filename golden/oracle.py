@@ -1,0 +1,67 @@
+"""Small models of Hugging Face and what it computes with them: the engine's ground truth that lies in the tree.
+
+Law: a folder here is the source's, byte for byte: `config.json`, `model.safetensors` and `oracle.npz` (token ids, float32
+logits, greedy continuations, likelihoods, drafts). PROVENANCE.json says why each is here and has the SHA-256 of its files. They
+serve tests, and don't ship; with the whole source beside the tree the tests take all families from there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+HOME = Path(__file__).with_suffix("")
+SOURCE = HOME.parent.parent.parent / "shared" / "oracle" / "models"
+PROVENANCE = "PROVENANCE.json"
+FILES = ("config.json", "model.safetensors", "oracle.npz")
+CHOSEN: Mapping[str, str] = {
+    "llama": "the plainest: attention and a dense feed-forward",
+    "qwen2_moe": "biases; a router, experts and a gated shared expert beside a dense layer",
+    "qwen3_5_mtp": "Gated DeltaNet, an output gate, qk-norm, partial rotation, (1+w) norms, tied weights, a head that drafts",
+}
+
+
+def wanted(source: Path = SOURCE) -> dict[str, bytes]:
+    """Path below HOME to content, as it should be."""
+    files = {f"{family}/{name}": (source / family / name).read_bytes() for family in CHOSEN for name in FILES}
+    rows = {lies: {"bytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest()} for lies, raw in files.items()}
+    about = {"recipe": "golden/oracle.py", "made_by": "python -m golden.make oracle", "why": CHOSEN, "files": rows}
+    return {**files, PROVENANCE: f"{json.dumps(about, indent=1)}\n".encode()}
+
+
+def write(files: Mapping[str, bytes]) -> None:
+    """Write the files, and delete those that no longer have a place."""
+    for lies in _present() - files.keys():
+        (HOME / lies).unlink()
+    for lies, raw in files.items():
+        (HOME / lies).parent.mkdir(parents=True, exist_ok=True)
+        (HOME / lies).write_bytes(raw)
+
+
+def differing(files: Mapping[str, bytes]) -> list[str]:
+    """What is not in the folder as it should be."""
+    present = _present()
+    return sorted(
+        lies
+        for lies in present | files.keys()
+        if lies not in present or lies not in files or (HOME / lies).read_bytes() != files[lies]
+    )
+
+
+def damaged() -> list[str]:
+    """What in the folder is not what its PROVENANCE.json says: changed, missing, or not named there."""
+    named = json.loads((HOME / PROVENANCE).read_text("utf-8"))["files"]
+    present = _present() - {PROVENANCE}
+    return sorted(
+        lies
+        for lies in present | named.keys()
+        if lies not in present
+        or lies not in named
+        or hashlib.sha256((HOME / lies).read_bytes()).hexdigest() != named[lies]["sha256"]
+    )
+
+
+def _present() -> set[str]:
+    return {path.relative_to(HOME).as_posix() for path in HOME.rglob("*") if path.is_file()}
