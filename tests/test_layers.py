@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("cmfspec", "golden", "fuzz", "conformance", "runner")
-ROWS = (*("errors", "layout", "spec"), "codecs", "format", "engine", "tools", "contract")
+ROWS = (*("errors", "layout", "spec"), "kernels", "codecs", "format", "engine", "tools", "contract")
 EXCEPTION = ("cmfspec/__main__.py", "runner.cli")
 
 
@@ -49,7 +49,7 @@ def test_no_package_imports_from_above() -> None:
 
 
 def test_the_rows_of_cmfspec_go_one_way() -> None:
-    """errors and layout, codecs, format, contract: never upwards. The package itself only names things lazily."""
+    """errors and layout, kernels, codecs, format, contract: never upwards. The package itself only names things lazily."""
     for file, module in ours():
         parts, target = file.split("/"), module.split(".")
         if parts[0] != "cmfspec" or target[0] != "cmfspec" or (len(parts) == 2 and parts[1].startswith("__")):

@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cmfspec.kernels.worth import HASH_ALONE, worth
 from cmfspec.layout import FMIX_1, FMIX_2, HASH_SALT, U64
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    Integers = NDArray[np.int64]
+
 _BLOCK = 1 << 16  # words at a time: temporaries stay in cache and memory stays bounded
 _SMALL = 32  # words; below this, plain integers are faster than arrays
+_CUT = 2**20  # bytes: ranges are cut into pieces of this size for the kernels, a whole number of words
 
 
 def fmix64(x: int) -> int:
@@ -32,6 +36,8 @@ def fmix64(x: int) -> int:
 def hash64(data: bytes | memoryview) -> int:
     """hash64 of `data` (§8), u64."""
     size = len(data)
+    if worth(size, HASH_ALONE):
+        return int(_compiled(data, np.array([0]), np.array([size]))[0])
     whole = size // 8
     acc = 0
     if whole < _SMALL:
@@ -55,3 +61,46 @@ def _fold(words: NDArray[np.uint64], start: int) -> int:
     x ^= x >> np.uint64(33)
     x ^= np.arange(start, start + len(words), dtype=np.uint64) * np.uint64(HASH_SALT)
     return int(np.bitwise_xor.reduce(x))
+
+
+def hash64_ranges(data: bytes | memoryview, starts: Integers, sizes: Integers) -> list[int]:
+    """hash64 of many ranges of `data`, in order. starts, sizes: int64 arrays of one length, in bytes.
+
+    Raises ValueError for a range that isn't within `data`.
+    """
+    if ((starts < 0) | (sizes < 0) | (starts > len(data) - sizes)).any():
+        raise ValueError(f"a range that isn't within {len(data)} bytes")
+    if worth(int(sizes.sum()), HASH_ALONE):
+        found: list[int] = _compiled(data, starts, sizes).tolist()
+        return found
+    whole = memoryview(data)
+    spans = zip(starts.tolist(), sizes.tolist(), strict=True)
+    return [hash64(whole[start : start + size]) for start, size in spans]
+
+
+def _compiled(
+    data: bytes | memoryview, starts: Integers, sizes: Integers, threads: int | None = None
+) -> NDArray[np.uint64]:
+    """The same by kernels, on all cores; a range of no bytes is a piece of no words."""
+    from cmfspec.kernels import hashing
+    from cmfspec.kernels.threads import spread
+
+    pieces = np.maximum(-(-sizes // _CUT), 1)
+    owners = np.repeat(np.arange(len(sizes)), pieces)
+    behind = _CUT * (
+        np.arange(len(owners)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    )  # bytes since its range began
+    piece_starts, piece_sizes = starts[owners] + behind, np.minimum(sizes[owners] - behind, _CUT)
+    firsts, folds = (behind // 8).astype(np.uint64), np.zeros(len(owners), np.uint64)
+    content = np.frombuffer(data, np.uint8)
+    content.flags.writeable = False  # one kernel for all buffers
+    each = int(sizes.sum()) // max(1, len(owners))
+    spread(
+        lambda low, high: hashing.fold(content, piece_starts, piece_sizes, firsts, folds, low, high),
+        len(owners),
+        each,
+        threads,
+    )
+    hashes = np.zeros(len(sizes), np.uint64)
+    hashing.finish(folds, owners, sizes, hashes)
+    return hashes
