@@ -7,6 +7,7 @@ it returns, so that a tensor can be decoded where it is wanted, with no second c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,18 +15,32 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from cmfspec.errors import Fault, Refusal, refusal
+from cmfspec.kernels.worth import DECODE_ALONE, worth
 from cmfspec.layout import GROUP
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from cmfspec.codecs.stored import Stored
+
     F32 = NDArray[np.float32]
+
+
+NARROW = 256  # columns: below, rows are too many and too short for what a kernel must be told of each
 
 
 class Formula(Protocol):
     """(payload, shape, where the values go: a new array if None) -> those values."""
 
     def __call__(self, payload: memoryview, shape: tuple[int, ...], out: F32 | None = None, /) -> F32:
+        """Raises Bounds or Parse."""
+        ...
+
+
+class Fast(Protocol):
+    """(payload, shape, whether a matrix must lie in its own rows) -> the tensor, checked and ready for kernels."""
+
+    def __call__(self, payload: memoryview, shape: tuple[int, ...], by_row: bool, /) -> Stored:
         """Raises Bounds or Parse."""
         ...
 
@@ -38,6 +53,7 @@ class Codec:
     nbytes: (n, rows, cols) -> payload size in bytes, from the element count and, for matrices, the shape; written with
         `+ - * // |` only, so that it takes arrays of uint64 too. None where the payload's length varies.
     formula: (payload, shape, out) -> float32 of that shape, `out` if that is given. Raises Bounds or Parse.
+    fast: the same for kernels; None for what has no values.
     matrix: exists for `[out, in]` only. multiple: `in` is a multiple of it.
     feature: the bit of `required_features` that a file with it sets (§1.1).
     weight: False for what is carried as bytes and decodes to no weight (`u8`, §12).
@@ -47,13 +63,14 @@ class Codec:
     name: str
     nbytes: Callable[[Any, Any, Any], Any] | None
     formula: Formula
+    fast: Fast | None
     matrix: bool = False
     multiple: int = 1
     feature: int | None = None
     weight: bool = True
 
     def decode(self, payload: memoryview, shape: tuple[int, ...], out: F32 | None = None) -> F32:
-        """The formula, silent about the infinities and NaNs that a scale may hold.
+        """What the formula says, silent about the infinities and NaNs that a scale may hold; by a kernel if that is worth it.
 
         out: the array to decode into and return: float32, of this shape, C-contiguous, writable. Raises ValueError for
         another; Bounds or Parse, after which `out` may hold anything.
@@ -61,7 +78,26 @@ class Codec:
         if out is not None and not _fits(out, shape):
             raise ValueError(f"out: {_described(out)}, wanted a writable C-contiguous float32 array of {list(shape)}")
         with np.errstate(all="ignore"):
+            size = 4 * math.prod(shape)
+            if self.fast and worth(size, DECODE_ALONE) and not (self.matrix and shape[1] < NARROW):
+                return self.fast(payload, shape, False).decode(out)
             return self.formula(payload, shape, out)
+
+    def stored(self, payload: memoryview, shape: tuple[int, ...]) -> Stored:
+        """The tensor ready to be multiplied, all that is in its payload checked. Raises Bounds or Parse."""
+        if self.fast is None:
+            self.formula(payload, shape)
+            raise bad("DT-004", "dtype", 0, self.name, "an encoding of weights", kind="Parse")
+        with np.errstate(all="ignore"):
+            return self.fast(payload, shape, True)
+
+    def matvec(self, payload: memoryview, shape: tuple[int, ...], x: F32, threads: int | None = None) -> F32:
+        """float32 [out]: the matrix [out, in] times x, float32 [in] (see `Stored.matvec`). For many x keep `stored`."""
+        return self.stored(payload, shape).matvec(x, threads)
+
+    def matmat(self, payload: memoryview, shape: tuple[int, ...], xs: F32, threads: int | None = None) -> F32:
+        """float32 [m, out] of xs, float32 [m, in] (see `Stored.matmat`)."""
+        return self.stored(payload, shape).matmat(xs, threads)
 
     def shape_fault(self, ndim: int, cols: int) -> str | None:
         """What the encoding wants of a shape that it can't have, in words; None if it can."""

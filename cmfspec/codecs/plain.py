@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cmfspec.codecs.codec import Codec, bad, exact, room
-from cmfspec.layout import DTYPE_IDS
+from cmfspec.codecs.stored import LINE, Stored, places
+from cmfspec.layout import DTYPE_IDS, GROUP
 
 if TYPE_CHECKING:
-    from cmfspec.codecs.codec import F32
+    from cmfspec.codecs.codec import F32, Fast, Formula
 
 
 def _f32(payload: memoryview, shape: tuple[int, ...], out: F32 | None = None) -> F32:
@@ -52,13 +53,40 @@ def _count(shape: tuple[int, ...]) -> int:
     return total
 
 
+def _fast(name: str, rule: str, width: int, formula: Formula) -> Fast:
+    """Elements of `width` bytes in lines, or in rows; whatever is less than a line or a group is left to the formula."""
+
+    def stored(payload: memoryview, shape: tuple[int, ...], by_row: bool) -> Stored:
+        count = _count(shape)
+        exact(rule, payload, width * count)
+        tail = rest = None
+        if by_row and len(shape) == 2:
+            rows, cols = shape
+            if cols % GROUP:
+                elements = np.frombuffer(payload, np.uint8).reshape(rows, cols * width)
+                last = elements[:, cols // GROUP * GROUP * width :].tobytes()
+                tail = formula(memoryview(last), (rows, cols % GROUP))
+        else:
+            rows, cols = count // LINE, LINE
+            rest = formula(payload[rows * LINE * width :], (count % LINE,))
+        starts = places(rows, cols * width)
+        return Stored(payload, shape, rows, cols, (name,), starts, starts, tail=tail, rest=rest)
+
+    return stored
+
+
+def float_rows(weights: F32) -> Stored:
+    """A float32 matrix."""
+    return _fast("f32", "DT-001", 4, _f32)(weights.reshape(-1).view(np.uint8).data, weights.shape, True)
+
+
 def _times(width: int) -> Any:
     return lambda n, rows, cols: n * width  # noqa: ARG005
 
 
 CODECS = (
-    Codec(DTYPE_IDS["f32"], "f32", _times(4), _f32),
-    Codec(DTYPE_IDS["f16"], "f16", _times(2), _f16),
-    Codec(DTYPE_IDS["bf16"], "bf16", _times(2), _bf16),
-    Codec(DTYPE_IDS["u8"], "u8", _times(1), _no_weight, weight=False),
+    Codec(DTYPE_IDS["f32"], "f32", _times(4), _f32, _fast("f32", "DT-001", 4, _f32)),
+    Codec(DTYPE_IDS["f16"], "f16", _times(2), _f16, _fast("f16", "DT-002", 2, _f16)),
+    Codec(DTYPE_IDS["bf16"], "bf16", _times(2), _bf16, _fast("bf16", "DT-003", 2, _bf16)),
+    Codec(DTYPE_IDS["u8"], "u8", _times(1), _no_weight, None, weight=False),
 )

@@ -6,11 +6,14 @@ are and, for q4tp, in what they are: rungs of a ladder per row.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cmfspec.codecs.codec import Codec, ceil_div, exact, f16, grouped, groups, room, u8
+from cmfspec.codecs.stored import LINE, Stored, places
+from cmfspec.kernels.threads import spread
 from cmfspec.layout import DTYPE_IDS, GROUP
 
 if TYPE_CHECKING:
@@ -86,15 +89,63 @@ def _q4tp_size(n: int, rows: int, cols: int) -> int:
     return size
 
 
+def _q4_block_fast(payload: memoryview, shape: tuple[int, ...], by_row: bool) -> Stored:
+    """In lines, or in rows if those are whole groups; the formula does what is less than a line."""
+    n = math.prod(shape)
+    count = ceil_div(n, GROUP)
+    exact("DIR-020", payload, count * TILE)
+    rest = None
+    if by_row and len(shape) == 2 and shape[1] % GROUP == 0:
+        rows, cols = shape
+    else:
+        rows, cols = n // LINE, LINE
+        done = rows * groups(LINE)
+        left = payload[done * HALF : count * HALF], payload[count * HALF + 2 * done :]
+        rest = _q4_block(memoryview(b"".join(left)), (n % LINE,))
+    per_row = groups(cols)
+    starts, scales = places(rows, per_row * HALF), places(rows, 2 * per_row, count * HALF)
+    return Stored(payload, shape, rows, cols, ("q4_block",), starts, scales, rest=rest)
+
+
+def _q4_tiled_fast(payload: memoryview, shape: tuple[int, ...], _: bool) -> Stored:
+    rows, cols = shape
+    exact("DIR-020", payload, rows * groups(cols) * TILE)
+    starts = places(rows, groups(cols) * TILE)
+    return Stored(payload, shape, rows, cols, ("q4_tiled",), starts, starts)
+
+
+def _q4tp_fast(payload: memoryview, shape: tuple[int, ...], _: bool) -> Stored:
+    """The powers of two are numpy's, as in the formula; only the rungs between are climbed by a kernel."""
+    from cmfspec.kernels import ladders
+
+    rows, cols = shape
+    per_row = groups(cols)
+    stride, params_at = ceil_div(per_row * CODE_BITS, 8), rows * per_row * HALF
+    exact("DIR-020", payload, _q4tp_size(rows * cols, rows, cols))
+    powers = np.exp2(f16(payload, params_at, 2 * rows))
+    codes = u8(payload, params_at + 4 * rows, rows * stride)
+    codes.flags.writeable = False
+    scales = np.empty((rows, per_row), np.float32)
+    spread(lambda low, high: ladders.climb(codes, stride, powers, scales, low, high), rows, 4 * cols)
+    return Stored(payload, shape, rows, cols, ("q4tp",), places(rows, per_row * HALF), places(rows, 0), field=scales)
+
+
 CODECS = (
-    Codec(DTYPE_IDS["q4_block"], "q4_block", lambda n, rows, cols: ceil_div(n, GROUP) * TILE, _q4_block),  # noqa: ARG005
+    Codec(
+        DTYPE_IDS["q4_block"],
+        "q4_block",
+        lambda n, rows, cols: ceil_div(n, GROUP) * TILE,  # noqa: ARG005
+        _q4_block,
+        _q4_block_fast,
+    ),
     Codec(
         DTYPE_IDS["q4_tiled"],
         "q4_tiled",
         lambda n, rows, cols: n // GROUP * TILE,  # noqa: ARG005
         _q4_tiled,
+        _q4_tiled_fast,
         matrix=True,
         multiple=GROUP,
     ),
-    Codec(DTYPE_IDS["q4tp"], "q4tp", _q4tp_size, _q4tp, matrix=True, multiple=GROUP),
+    Codec(DTYPE_IDS["q4tp"], "q4tp", _q4tp_size, _q4tp, _q4tp_fast, matrix=True, multiple=GROUP),
 )

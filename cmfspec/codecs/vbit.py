@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cmfspec.codecs.codec import Codec, bad, exact, f16, grouped, groups, room, u8
+from cmfspec.codecs.stored import Stored, places
 from cmfspec.layout import DTYPE_IDS, GROUP, QUANT_2F
 
 if TYPE_CHECKING:
@@ -55,10 +56,14 @@ def _vbit(payload: memoryview, shape: tuple[int, ...], out: F32 | None = None) -
 
 
 def _vbit_ro(payload: memoryview, shape: tuple[int, ...], out: F32 | None = None) -> F32:
-    """The offsets count from the first packed byte, and must say what the widths say."""
     rows, cols = shape
-    table = 4 * (rows + 1)
-    widths = _widths(payload, rows, cols, table)
+    table = _offsets(payload, shape, _widths(payload, rows, cols, 4 * (rows + 1)))
+    return _unpack(payload, shape, table, out)
+
+
+def _offsets(payload: memoryview, shape: tuple[int, ...], widths: NDArray[np.int64]) -> int:
+    """The size of the table of offsets, which count from the first packed byte and must say what the widths say."""
+    rows, cols = shape
     at = rows + 2 * rows * groups(cols)
     offsets = np.frombuffer(payload, "<u4", rows + 1, at).astype(np.int64)
     wanted = np.concatenate(([0], np.cumsum(widths * (cols // 8))))
@@ -66,10 +71,29 @@ def _vbit_ro(payload: memoryview, shape: tuple[int, ...], out: F32 | None = None
     if wrong.any():
         row = int(wrong.argmax())
         raise bad("Q-VBITRO-002", f"offsets[{row}]", at + 4 * row, offsets[row], wanted[row])
-    return _unpack(payload, shape, table, out)
+    return 4 * (rows + 1)
+
+
+def _vbit_fast(payload: memoryview, shape: tuple[int, ...], _: bool) -> Stored:
+    rows, cols = shape
+    return _rows(payload, shape, _widths(payload, rows, cols, 0), 0)
+
+
+def _vbit_ro_fast(payload: memoryview, shape: tuple[int, ...], _: bool) -> Stored:
+    rows, cols = shape
+    widths = _widths(payload, rows, cols, 4 * (rows + 1))
+    return _rows(payload, shape, widths, _offsets(payload, shape, widths))
+
+
+def _rows(payload: memoryview, shape: tuple[int, ...], widths: NDArray[np.int64], table: int) -> Stored:
+    rows, cols = shape
+    sizes = widths * (cols // 8)
+    starts = rows + 2 * rows * groups(cols) + table + np.cumsum(sizes) - sizes
+    kinds, which = tuple(f"vbit{width}" for width in WIDTHS), np.searchsorted(WIDTHS, widths).astype(np.int64)
+    return Stored(payload, shape, rows, cols, kinds, starts, places(rows, 2 * groups(cols), rows), which)
 
 
 CODECS = (
-    Codec(DTYPE_IDS["vbit"], "vbit", None, _vbit, matrix=True, multiple=GROUP, feature=QUANT_2F),
-    Codec(DTYPE_IDS["vbit_ro"], "vbit_ro", None, _vbit_ro, matrix=True, multiple=GROUP),
+    Codec(DTYPE_IDS["vbit"], "vbit", None, _vbit, _vbit_fast, matrix=True, multiple=GROUP, feature=QUANT_2F),
+    Codec(DTYPE_IDS["vbit_ro"], "vbit_ro", None, _vbit_ro, _vbit_ro_fast, matrix=True, multiple=GROUP),
 )

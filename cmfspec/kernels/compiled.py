@@ -15,11 +15,11 @@ import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numba
 
-F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R")
 SOURCES = (Path(__file__).parent, Path(__file__).parent.parent / "layout.py")
 VARIABLE = "CMFSPEC_CACHE_DIR"
 
@@ -55,19 +55,19 @@ def folder() -> Path | None:
         return None
 
 
-def kernel(function: F) -> F:
+def kernel(function: Callable[..., R]) -> Callable[..., R]:
     """Compile `function` when it is first called; it runs without the interpreter's lock."""
     kept = folder()
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(kept or "")
     try:  # where it is kept is decided here, in decorating
-        made: F = numba.njit(nogil=True, cache=kept is not None, error_model="numpy")(function)
+        made: Callable[..., R] = numba.njit(nogil=True, cache=kept is not None, error_model="numpy")(function)
     finally:
         numba.config.CACHE_DIR = before
     return made
 
 
-def inlined(function: F) -> F:
+def inlined(function: Callable[..., R]) -> Callable[..., R]:
     """A helper of kernels, compiled into each of them."""
-    made: F = numba.njit(nogil=True, error_model="numpy")(function)
+    made: Callable[..., R] = numba.njit(nogil=True, error_model="numpy")(function)
     return made
