@@ -1,8 +1,8 @@
 """Small models of Hugging Face and what it computes with them: the engine's ground truth that lies in the tree.
 
 Law: a folder here is the source's, byte for byte: `config.json`, `model.safetensors` and `oracle.npz` (token ids, float32
-logits, greedy continuations, likelihoods, drafts). PROVENANCE.json says why each is here and has the SHA-256 of its files. They
-serve tests, and don't ship; with the whole source beside the tree the tests take all families from there.
+logits, greedy continuations, likelihoods, drafts). PROVENANCE.json says why each is here and has the SHA-256 of its files.
+They serve tests, and don't ship; with the whole source beside the tree the tests take all families from there.
 """
 
 from __future__ import annotations

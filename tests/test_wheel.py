@@ -33,5 +33,7 @@ def test_the_wheel_holds_five_packages_and_their_data(tmp_path: Path) -> None:
     }
     assert set(DATA) <= set(names)
     assert not [name for name in names if "test" in name or name.endswith((".o", "cmfreader", "cmfreader-asan"))]
-    assert not [name for name in names if name.startswith(("golden/interop/", "golden/oracle/"))]  # real files: for tests only
+    assert not [
+        name for name in names if name.startswith(("golden/interop/", "golden/oracle/"))
+    ]  # real files: for tests only
     assert wheel.stat().st_size < 12 * 2**20
