@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -20,7 +20,8 @@ VALUES: tuple[Any, ...] = (
 PIECES = (
     b"{", b"}", b"[", b"]", b",", b":", b'"', b"null", b"true", b"NaN", b"Infinity", b"-", b"1e999", b"-0", b"01", b"+1",
     b".5", b'"\\ud800"', b'"\\u0000"', b"\\", b"/*x*/", b"//x\n", b"\xef\xbb\xbf", b"\xff", b"\xc0\x80", b"\xed\xa0\x80",
-    b"\x00", b"\xe2\x80\xa8", b"\t", b" ", b"'a'", b"9" * 400, b"9" * 5000, b'"a":1,', b'{"a":1,"a":2}', b"[" * 300, b'{"a":' * 300,
+    b"\x00", b"\xe2\x80\xa8", b"\t", b" ", b"'a'", b"9" * 400, b"9" * 5000, b'"a":1,', b'{"a":1,"a":2}', b"[" * 300,
+    b'{"a":' * 300,
 )  # fmt: skip
 TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*|[A-Za-z]+|[\[\]{}:,]')
 
@@ -38,19 +39,22 @@ def json_bytes(dice: Random, raw: bytes, others: Sequence[bytes] = (), longest: 
 def _by_nodes(dice: Random, raw: bytes, others: Sequence[bytes]) -> bytes:
     tree = {"": json.loads(raw)}
     for _ in range(1 + dice.randrange(3)):
-        places = list(_places(tree))
-        holder, key = dice.choice(places)
+        holder, key = _place(dice, tree)
         dice.choice(_NODES)(dice, holder, key, others)
     spacing = (",", ":") if dice.randrange(4) else (" , ", " :\n")
     return json.dumps(tree.get(""), separators=spacing, ensure_ascii=bool(dice.randrange(2))).encode("utf-8", "replace")
 
 
-def _places(node: Any) -> Iterator[tuple[Any, Any]]:
-    """(holder, key) of every node."""
-    for key in list(node) if isinstance(node, dict) else range(len(node)):
-        yield node, key
-        if isinstance(node[key], dict | list):
-            yield from _places(node[key])
+def _place(dice: Random, node: Any) -> tuple[Any, Any]:
+    """(holder, key) of some node: a walk down, which may end anywhere. The root's key is ""."""
+    while True:
+        key = dice.choice([*node]) if isinstance(node, dict) else dice.randrange(len(node))
+        below = node[key]
+        if not (isinstance(below, dict | list) and below and (key == "" or dice.randrange(4))):
+            return node, key
+        if key == "" and dice.randrange(32) == 0:
+            return node, key
+        node = below
 
 
 def _replace(dice: Random, holder: Any, key: Any, _: Sequence[bytes]) -> None:
@@ -81,16 +85,15 @@ def _add(dice: Random, holder: Any, key: Any, _: Sequence[bytes]) -> None:
 
 def _copy(dice: Random, holder: Any, key: Any, _: Sequence[bytes]) -> None:
     """A node where another one is, copied so that the tree stays a tree."""
-    places = list(_places(holder))
-    other, at = dice.choice(places)
+    other, at = _place(dice, holder)
     holder[key] = json.loads(json.dumps(other[at]))
 
 
 def _graft(dice: Random, holder: Any, key: Any, others: Sequence[bytes]) -> None:
     """A node of another input."""
     if others:
-        found = dice.choice(list(_places({"": json.loads(dice.choice(others))})))
-        holder[key] = found[0][found[1]]
+        found, at = _place(dice, {"": json.loads(dice.choice(others))})
+        holder[key] = found[at]
 
 
 _NODES: tuple[Callable[[Random, Any, Any, Sequence[bytes]], None], ...] = (

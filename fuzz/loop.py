@@ -89,6 +89,8 @@ def _checked(target: Target, raw: bytes, tally: Tally) -> Seen | None:
     except BaseException as escaped:  # whatever it is, it should not have left
         tally.escape = (raw, escaped)
         return None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
     tally.accepted += seen.accepted
     return seen
 

@@ -150,7 +150,7 @@ def masks(dice: Random, raw: bytes, others: Sequence[bytes] = ()) -> bytes:
     if len(raw) < MASKS_HEAD_SIZE or kind == 0:
         return havoc(dice, raw, others)
     out = bytearray(raw)
-    meta_len = _read(raw, 4, 4)
+    meta_len = min(_read(raw, 4, 4), len(raw) - MASKS_HEAD_SIZE)
     if kind < 3:
         _set_one(dice, out, [(field, 0) for field in MASKS_HEAD])
     elif kind < 7:
