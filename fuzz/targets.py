@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -26,12 +27,13 @@ from cmfspec.format.container import Container, faults, open
 from cmfspec.format.header import strict_object
 from cmfspec.format.unbuild import blueprint_of
 from cmfspec.format.verify import verify
-from cmfspec.layout import DATA_ALIGN, ENVELOPE_AT, ENVELOPE_SIZE, OPTIONAL
+from cmfspec.layout import DATA_ALIGN, ENVELOPE_AT, ENVELOPE_SIZE, HASH_DIGITS, OPTIONAL
 from fuzz import structure
 from fuzz.havoc import havoc
 from fuzz.jsontext import json_bytes
 from golden.recipes import HEADER, NAMES, entry, recipe
 
+_HEX = re.compile(rf"[0-9a-fA-F]{{{HASH_DIGITS}}}")
 ELEMENTS = 1 << 20  # of a tensor that is decoded: what more would show costs more than it shows
 AGREED = 4
 BLOB = 2 * DATA_ALIGN  # bytes of data behind a directory that is fuzzed alone
@@ -167,7 +169,8 @@ def hashed(opened: Container) -> Iterator[tuple[tuple[str, int | None], tuple[in
     yield from (((part, None), view.span(part)) for part in ("header", "dir") if view.envelope[f"{part}_hash"])
     hashes = opened.header.get("section_hashes")
     for section in OPTIONAL:
-        if view.present(section) and isinstance(hashes, dict) and hashes.get(section) is not None:
+        listed = hashes.get(section) if isinstance(hashes, dict) else None
+        if view.present(section) and isinstance(listed, str) and _HEX.fullmatch(listed):
             yield (section, None), view.span(section)
     base = view.span("data")[0]
     yield from ((("tensor", tensor.index), (base + tensor.off, tensor.nbytes)) for tensor in opened)

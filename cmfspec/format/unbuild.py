@@ -6,6 +6,7 @@ must look whether it still is what he wanted. Dead bytes between sections and th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,9 +40,9 @@ def blueprint_of(content: bytes) -> tuple[Blueprint, tuple[Edit, ...]]:
     edits: list[Edit] = []
     header: dict[str, Any] = {}
     try:
-        header = dict(view.header)
+        header = _writable(view.header)
         _forget_right_hashes(header, sections)
-    except Refusal:
+    except (Refusal, ValueError):
         if sum(view.span("header")) <= view.size:
             edits.append(("header.raw", bytes(view.part("header")).hex()))
     tensors: tuple[Entry, ...] = ()
@@ -53,6 +54,12 @@ def blueprint_of(content: bytes) -> tuple[Blueprint, tuple[Edit, ...]]:
     edits += _placement(view)
     blueprint = Blueprint(header, tensors, **sections)
     return blueprint, (*edits, *_envelope_edits(view, blueprint, edits))
+
+
+def _writable(header: dict[str, Any]) -> dict[str, Any]:
+    """A copy. Raises ValueError for a number too large for a float: `1e999` is JSON, what it becomes when written is not."""
+    json.dumps(header, allow_nan=False)
+    return dict(header)
 
 
 def _forget_right_hashes(header: dict[str, Any], sections: dict[str, bytes]) -> None:
