@@ -299,6 +299,33 @@ def minimize(path: str, **options: Any) -> None:
 
 
 @cli.command()
+@_targets
+@click.option("--time", "duration", default="10m", show_default=True, metavar="TIME", help="How long: 90s, 10m, 2h.")
+@click.option("--executions", type=click.IntRange(min=1), metavar="N", help="At most this many files.")
+@click.option(
+    "-j", "--jobs", type=click.IntRange(min=1), help="Workers, each with its own process (default: one a core)."
+)
+@click.option(
+    "--out", default="cmfspec-fuzz", show_default=True, metavar="DIR", help="The campaign: to go on, name it again."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="What the mutations follow from.")
+@click.option("--max-finds", type=click.IntRange(min=1), metavar="N", help="Stop when there are so many.")
+@click.option(
+    "--without", multiple=True, metavar="FIELD", help="Leave a field to havoc: data_len, dir.count, nbytes, …"
+)
+@json_flag
+def fuzz(**options: Any) -> None:
+    """Hunt for files that an implementation misjudges, by what our reader says of them.
+
+    Each find is deduplicated, made smaller and kept in the campaign's folder. Without --impl or --argv the embedded
+    reference is fuzzed. 0 nothing was found, 1 something was.
+    """
+    from runner.fuzzing import fuzz_command
+
+    sys.exit(fuzz_command(**options))
+
+
+@cli.command()
 @click.argument("file", type=click.Path(dir_okay=False))
 @json_flag
 def verify(file: str, as_json: bool) -> None:

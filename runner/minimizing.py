@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,8 @@ SPELT_OUT = 2**20  # bytes of a file whose blueprint is handled as JSON
 
 @dataclass
 class Trials:
-    """How often it may still be asked, and until when. way: how the file is misjudged; best: the smallest one so far."""
+    """How often it may still be asked, and until when. way: how the file is misjudged; best: the smallest one so far;
+    judge: what says how a candidate is misjudged."""
 
     link: Link
     way: Misjudged
@@ -48,13 +50,14 @@ class Trials:
     left: int
     deadline: float
     advance: Advance
+    judge: Callable[[bytes, Link], Misjudged | None] = misjudged
 
     def still(self, content: bytes) -> bool:
         """Whether this file is misjudged in the same way. False when trials or time are used up."""
         if self.left <= 0 or time.monotonic() > self.deadline:
             return False
         self.left -= 1
-        found = misjudged(content, self.link)
+        found = self.judge(content, self.link)
         if found is None or not self.way.is_like(found):
             self.advance(1)
             return False

@@ -64,9 +64,9 @@ class _Question:
     about: frozenset[str] = frozenset()
 
 
-def misjudged(content: bytes, link: Link) -> Misjudged | None:
-    """How the file is misjudged, None if it is not. Raises CannotStart."""
-    faults = tuple(cmfspec.faults(content))
+def misjudged(content: bytes, link: Link, known: tuple[Fault, ...] | None = None) -> Misjudged | None:
+    """How the file is misjudged, None if it is not. known: its faults, from whoever has them already. Raises CannotStart."""
+    faults = tuple(cmfspec.faults(content)) if known is None else known
     question = _Question(about=frozenset({"invalid" if faults else "valid"}))
     outcome: Outcome | None = None
     try:
