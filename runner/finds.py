@@ -24,6 +24,7 @@ from runner.misjudged import Misjudged
 FINDINGS = "findings"
 FILE, ORIGINAL, RECORD, NOTE = "file.cmf", "original.cmf", "find.json", "README.md"
 STACKED = ("CRASH", "RESOURCE", "ERROR", "PROTOCOL", "WRONG_REJECT")  # of which what was said tells one from another
+DEATHS = ("CRASH", "RESOURCE", "ERROR", "TIMEOUT", "PROTOCOL")
 FRAMES = 3
 _FRAME = re.compile(r"^\s*#\d+ (?:0x[0-9a-fA-F]+ )?in (\S+)", re.MULTILINE)
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
@@ -66,7 +67,7 @@ def stack(found: Misjudged, faults: Iterable[Fault]) -> str:
     said = crash_text(found.stderr) or memory_text(found.stderr) or found.got
     places = _PLACE.findall(said)
     if places:
-        return str(places[0])
+        return str(places[-1])
     text = normal(said)
     return text if found.outcome != "CRASH" else f"{text} {next((fault.rule for fault in faults), '')}".strip()
 
@@ -77,14 +78,18 @@ def normal(text: str) -> str:
 
 
 def tagged(found: Misjudged, faults: Iterable[Fault]) -> Misjudged:
-    """The same with its stack among what it is about, so that a smaller file must show that too."""
+    """The same with its stack among what it is about, so that a smaller file must show that too. A death is about its stack
+    alone: where it dies does not follow from what the file was to show."""
     said = stack(found, faults)
+    if found.outcome in DEATHS:
+        return replace(found, about=frozenset({said or found.op}))
     return replace(found, about=found.about | {said}) if said else found
 
 
 def signature(found: Misjudged) -> str:
-    """Of a tagged one."""
-    return " | ".join((found.outcome, found.op, *sorted(found.about)))
+    """Of a tagged one. A death at one question is often one at the next, too."""
+    op = () if found.outcome in DEATHS else (found.op,)
+    return " | ".join((found.outcome, *op, *sorted(found.about)))
 
 
 def subsumed(found: Misjudged, known: Iterable[str]) -> bool:

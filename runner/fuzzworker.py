@@ -11,7 +11,7 @@ import signal
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.queues import Queue, SimpleQueue
 from multiprocessing.synchronize import Event
 from random import Random
@@ -30,11 +30,13 @@ from runner.finds import Find, normal, signature, subsumed, tagged
 from runner.minimizing import Trials, smallest
 from runner.misjudged import Misjudged, misjudged
 from runner.run import target_of
+from runner.silence import excused
 
 TRIALS = 400  # of a find that is made smaller
 SECONDS = 20.0
 TELL = 0.5  # seconds between reports
 KEPT = 4096  # inputs of the corpus
+LAST_WORDS = ("thread '", "Traceback (most recent", "panic: ", "Uncaught ", "Exception in thread")
 NOT_AGAIN = 64  # times that one kind of find is confirmed in vain: it needs what went before it
 
 
@@ -162,11 +164,12 @@ class _Campaign:
     def _one(self, content: bytes) -> None:
         faults = tuple(cmfspec.faults(content))
         self.watched.said = set()
-        found = misjudged(content, self.link, faults)
+        found = _said(misjudged(content, self.link, faults), self.link)
         self.executions += 1
         self.report.executions += 1
         self.report.accepted += not faults
-        if found is not None:
+        excuse = excused(found, content) if found else ""
+        if found is not None and not excuse:
             self._found(content, faults, found)
             return
         first = (faults[0].rule, "".join(c for c in faults[0].field if not c.isdigit())) if faults else ()
@@ -220,5 +223,14 @@ def _silent(steps: int = 1, note: str = "") -> None:
 
 def _judged(content: bytes, link: Link) -> Misjudged | None:
     faults = tuple(cmfspec.faults(content))
-    found = misjudged(content, link, faults)
-    return tagged(found, faults) if found else None
+    found = _said(misjudged(content, link, faults), link)
+    return tagged(found, faults) if found and not excused(found, content) else None
+
+
+def _said(found: Misjudged | None, link: Link) -> Misjudged | None:
+    """With the last words on stderr of one that lives, and has told of an error that it caught."""
+    if found is None or found.outcome != "ERROR" or found.stderr:
+        return found
+    tail = str(getattr(link, "stderr_tail", str)())
+    start = max(tail.rfind(word) for word in LAST_WORDS)
+    return replace(found, stderr=tail[start:]) if start >= 0 else found
