@@ -230,6 +230,8 @@ class Mutator:
             return self._tensor(dice, content)
         if kind < 31 and others:
             return _transplanted(dice, content, dice.choice(others))
+        if dice.randrange(8) == 0:
+            return content[: dice.randrange(len(content))]
         return content[: -1 - dice.randrange(64)] if dice.randrange(2) else content + dice.randbytes(dice.randrange(64))
 
     def _envelope(self, dice: Random, content: bytes) -> bytes:

@@ -195,5 +195,7 @@ def excused(found: Misjudged, content: bytes) -> str:
     if found.op == "open":  # §1 aligns data_off; whether that binds where there are no data is SHOULD
         return "ENV-017" if found.about == {"ENV-017"} and not View(content).span("data")[1] else ""
     rows = [row for row in OPEN if row[0] == found.op and row[1] <= found.about]
-    opened = cmfspec.open(content) if rows and not any(cmfspec.faults(content)) else None
-    return next((rule for _, _, rule, concerns in rows if opened is not None and concerns(opened)), "")
+    if not rows or any(cmfspec.faults(content)):
+        return ""
+    opened = cmfspec.open(content)
+    return next((rule for _, _, rule, concerns in rows if concerns(opened)), "")

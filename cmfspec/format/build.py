@@ -298,8 +298,8 @@ def _features(blueprint: Blueprint, sections: Mapping[str, bytes]) -> int:
         codec = CODECS.get(tensor.dtype)
         if codec and codec.feature is not None:
             bits.add(codec.feature)
-    skills = blueprint.header.get("skills") or []
-    if any(isinstance(skill, Mapping) and "base_dir_hash" in skill for skill in skills):
+    skills = blueprint.header.get("skills")
+    if isinstance(skills, list) and any(isinstance(skill, Mapping) and "base_dir_hash" in skill for skill in skills):
         bits.add(SKILL_FILE)
     return sum(1 << bit for bit in bits)
 
