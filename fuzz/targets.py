@@ -121,7 +121,7 @@ def _decoded(raw: bytes) -> Seen:
     opened = _opened(raw)
     if isinstance(opened, Fault):
         return _fault_seen(opened)
-    outcomes = set()
+    outcomes: set[tuple[Any, ...]] = set()
     for tensor in opened:
         if np.prod(tensor.shape, dtype=np.float64) > ELEMENTS:
             outcomes.add((tensor.dtype, "large"))

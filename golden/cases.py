@@ -15,6 +15,7 @@ from functools import cache
 from importlib.resources import files
 from itertools import product
 from math import prod
+from pathlib import Path
 from typing import Any
 
 from cmfspec.contract.rule import Rule
@@ -22,6 +23,7 @@ from cmfspec.format.build import canonical
 from golden.dice import Dice
 from golden.files import File
 
+PROMOTED = Path(__file__).parent / "promoted.jsonl"
 SMOKE = 6  # cases of a rule in the smoke profile
 
 
@@ -68,7 +70,14 @@ def draw_cases(rule: Rule, dice: Dice) -> list[Case]:
         drawn = [{name: rule.draw[name].sample(dice) for name in names} for _ in range(rule.cases)]
     unique = list(dict.fromkeys(case_of(rule.id, arguments).args for arguments in (*drawn, *rule.always)))
     step = max(1, -(-len(unique) // SMOKE))
+    unique = list(dict.fromkeys((*unique, *promoted(rule.id))))
     return [Case(rule.id, args, place % step == 0) for place, args in enumerate(unique)]
+
+
+def promoted(rule: str) -> list[str]:
+    """The arguments of the cases of a rule that were found by a fuzzer and promoted (`cmfspec corpus promote`)."""
+    lines = PROMOTED.read_text("ascii").splitlines() if PROMOTED.is_file() else []
+    return [row["args"] for row in map(json.loads, lines) if row["rule"] == rule]
 
 
 def store(cases: Mapping[str, list[Case]]) -> dict[str, str]:

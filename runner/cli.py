@@ -325,6 +325,43 @@ def fuzz(**options: Any) -> None:
     sys.exit(fuzz_command(**options))
 
 
+@cli.group()
+def corpus() -> None:
+    """Seeds for other fuzzers, their finds, and finds that become stored cases."""
+
+
+@corpus.command("export")
+@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False))
+@click.option("--campaign", type=click.Path(exists=True, file_okay=False), metavar="DIR", help="And what this one has.")
+@click.option("--dict", "dictionary_file", type=click.Path(dir_okay=False), metavar="FILE", help="A dictionary, too.")
+def corpus_export(**options: Any) -> None:
+    """Write the shipped seeds into a folder, for libFuzzer or AFL++."""
+    from runner.corpuscmd import export_command
+
+    sys.exit(export_command(**options))
+
+
+@corpus.command("import")
+@click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False))
+@click.option("--out", default="cmfspec-fuzz", show_default=True, metavar="DIR", help="The campaign that they go into.")
+def corpus_import(**options: Any) -> None:
+    """Take what another fuzzer has kept or found into a campaign, as far as it is new."""
+    from runner.corpuscmd import import_command
+
+    sys.exit(import_command(**options))
+
+
+@corpus.command("promote")
+@click.argument("path", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
+@click.option("--rule", metavar="ID", help="In place of the one that the file breaks.")
+@click.option("--dry-run", is_flag=True, help="Write nothing.")
+def corpus_promote(**options: Any) -> None:
+    """Make a file a stored case of the rule that it breaks; of ENV-022 if it breaks none that takes it."""
+    from runner.corpuscmd import promote_command
+
+    sys.exit(promote_command(**options))
+
+
 @cli.command()
 @click.argument("file", type=click.Path(dir_okay=False))
 @json_flag

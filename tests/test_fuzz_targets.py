@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -20,6 +20,11 @@ from fuzz.structure import PARTS, Mutator, part, placed, repaired
 from fuzz.targets import TARGETS, Escape, Seen, Target, valid_files
 
 EXECUTIONS = 400
+
+
+def same(_: Random, raw: bytes, __: Sequence[bytes]) -> bytes:
+    """No mutation."""
+    return raw
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -63,7 +68,7 @@ def test_what_leaves_a_target_ends_the_loop_with_the_input() -> None:
             raise ZeroDivisionError
         return Seen(True, (len(raw),))
 
-    tally = loop(Target("t", "", check, lambda: [b"a", b"abcd", b"b"], lambda dice, raw, others: raw), executions=9)
+    tally = loop(Target("t", "", check, lambda: [b"a", b"abcd", b"b"], same), executions=9)
     assert tally.escape is not None
     raw, escaped = tally.escape
     assert (raw, type(escaped)) == (b"abcd", ZeroDivisionError)
@@ -78,7 +83,7 @@ def test_a_hang_is_an_escape(monkeypatch: pytest.MonkeyPatch) -> None:
         while True:
             pass
 
-    tally = loop(Target("t", "", check, lambda: [b""], lambda dice, raw, others: raw), executions=1)
+    tally = loop(Target("t", "", check, lambda: [b""], same), executions=1)
     assert tally.escape is not None
     assert "no end within" in str(tally.escape[1])
 
@@ -99,12 +104,12 @@ def lies() -> Iterator[tuple[str, str, str, object]]:
         raise IndexError("out of range")
 
     yield "container", "open", "open refuses", refuses
-    yield "container", "faults", "open accepts", lambda raw: iter([fault])
+    yield "container", "faults", "open accepts", lambda _: iter([fault])
     yield "decoding", "open", "IndexError", breaks
-    yield "verify", "verify", "reports it not", lambda opened: iter(())
-    yield "rebuilding", "render", "something else", lambda blueprint, edits=(): other
-    yield "header", "strict_object", "is not what it is", lambda raw, field, base: {"at": [base]}
-    yield "reply", "decode_reply", "status", lambda line, request: fuzz.targets.Reply("no")  # type: ignore[arg-type]
+    yield "verify", "verify", "reports it not", lambda _: iter(())
+    yield "rebuilding", "render", "something else", lambda *_: other
+    yield "header", "strict_object", "is not what it is", lambda *given: {"at": [given[-1]]}
+    yield "reply", "decode_reply", "status", lambda *_: fuzz.targets.Reply("no")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("name", "part_of", "says", "wrong"), [*lies()])
