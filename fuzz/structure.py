@@ -144,7 +144,7 @@ def _renamed(dice: Random, raw: bytes, count: int) -> bytes:
     return bytes(out) + name
 
 
-def masks(dice: Random, raw: bytes, others: Sequence[bytes] = ()) -> bytes:
+def masks(dice: Random, raw: bytes, others: Sequence[bytes] = (), without: frozenset[str] = frozenset()) -> bytes:
     """A masks section: its head, its JSON, its bits."""
     kind = dice.randrange(8)
     if len(raw) < MASKS_HEAD_SIZE or kind == 0:
@@ -152,7 +152,9 @@ def masks(dice: Random, raw: bytes, others: Sequence[bytes] = ()) -> bytes:
     out = bytearray(raw)
     meta_len = min(_read(raw, 4, 4), len(raw) - MASKS_HEAD_SIZE)
     if kind < 3:
-        _set_one(dice, out, [(field, 0) for field in MASKS_HEAD])
+        heads = [(field, 0) for field in MASKS_HEAD if field.name not in without]
+        if heads:
+            _set_one(dice, out, heads)
     elif kind < 7:
         metas = [other[MASKS_HEAD_SIZE : MASKS_HEAD_SIZE + _read(other, 4, 4)] for other in others]
         meta = json_bytes(dice, raw[MASKS_HEAD_SIZE : MASKS_HEAD_SIZE + meta_len], metas)
@@ -165,7 +167,7 @@ def masks(dice: Random, raw: bytes, others: Sequence[bytes] = ()) -> bytes:
     return bytes(out)
 
 
-def index(dice: Random, raw: bytes, others: Sequence[bytes] = ()) -> bytes:
+def index(dice: Random, raw: bytes, others: Sequence[bytes] = (), without: frozenset[str] = frozenset()) -> bytes:
     """A sparse index: its head, its entries, what lies in them."""
     if len(raw) < INDEX_HEAD_SIZE + INDEX_ENTRY[-1].offset + 4 or dice.randrange(6) == 0:
         return havoc(dice, raw, others)
@@ -178,7 +180,9 @@ def index(dice: Random, raw: bytes, others: Sequence[bytes] = ()) -> bytes:
         groups, heads = _read(raw, at + 8, 4), _read(raw, at + 12, 4)
         at = align(at + 16 + 2 * groups + heads, 4)
     fields = [*((field, 0) for field in INDEX_HEAD), *((field, base) for base in bases for field in INDEX_ENTRY)]
-    _set_one(dice, out, fields)
+    left = [(field, base) for field, base in fields if field.name not in without]
+    if left:
+        _set_one(dice, out, left)
     return bytes(out)
 
 
@@ -190,6 +194,14 @@ def anything(dice: Random, raw: bytes, others: Sequence[bytes] = ()) -> bytes:
 PARTS: Mapping[str, Part] = {
     "header": json_bytes, "dir": directory, "masks": masks, "vocab": json_bytes, "index": index, "data": anything,
 }  # fmt: skip
+FIELDED = {"dir": directory, "masks": masks, "index": index}  # those that have fields to be left alone
+FIELDS = frozenset(
+    (
+        *(field.name for field in (*ENVELOPE, *RECORD, *MASKS_HEAD, *INDEX_HEAD, *INDEX_ENTRY)),
+        "dir.count",
+        "dir.pool_off",
+    )
+)
 
 
 # --- whole files -------------------------------------------------------------------------------------------------
@@ -255,7 +267,8 @@ class Mutator:
         same = [part(dice.choice(others), section)] if others else []
         if not raw and section in OPTIONAL:
             raw = same[0] if same else b""
-        new = directory(dice, raw, same, self.without) if section == "dir" else PARTS[section](dice, raw, same)
+        fielded = FIELDED.get(section)
+        new = fielded(dice, raw, same, self.without) if fielded else PARTS[section](dice, raw, same)
         return placed(content, section, new)
 
     def _payload(self, dice: Random, content: bytes) -> bytes:

@@ -24,6 +24,7 @@ from typing import Any
 import click
 from rich.console import Console
 
+from fuzz.structure import FIELDS
 from runner import finds
 from runner.asking import NotJudged, hello_of, say
 from runner.driver import CannotStart
@@ -76,6 +77,9 @@ def fuzz_command(
 ) -> int:
     """`cmfspec fuzz`: the exit code."""
     seconds = seconds_of(duration)
+    strange = sorted(set(without) - FIELDS)
+    if strange:
+        raise click.UsageError(f"--without {strange[0]}: no such field; wanted one of {', '.join(sorted(FIELDS))}")
     target = target_of(dict(options))
     folder = Path(out)
     state = resumed(folder, target)
