@@ -86,6 +86,13 @@ def _lying_payload(opened: Container) -> bool:
     return False
 
 
+def _hashes_of_nothing(opened: Container) -> bool:
+    """Malformed are only entries of sections that the file doesn't have."""
+    hashes = opened.header.get("section_hashes")
+    right = (isinstance(hashes, dict) and isinstance(hashes.get(name, ""), str) for name in opened.sections)
+    return all(right)
+
+
 def _shared_bytes(opened: Container) -> bool:
     spans = sorted((t.off, t.off + t.nbytes) for t in opened if t.nbytes)
     return any(left[1] > right[0] for left, right in pairwise(spans))
@@ -181,7 +188,14 @@ SILENT: tuple[tuple[str, Concerns], ...] = (
 OPEN: tuple[tuple[str, frozenset[str], str, Concerns], ...] = (
     ("tensor", frozenset({"DIR-017"}), "DIR-017", lambda _: True),  # a limit of our own arrays, not of the text
     ("tensor", frozenset(), "DIR-016", lambda opened: any(0 in tensor.shape for tensor in opened)),
-    ("verify", frozenset({"section_hashes"}), "HDR-023", lambda opened: not opened.sections),  # hashes of nothing
+    ("verify", frozenset({"section_hashes"}), "HDR-023", _hashes_of_nothing),
+)
+# The same of a file that is refused by our reader: (what it is about, why, whether that is so here).
+REFUSED: tuple[tuple[frozenset[str], str, Callable[[View], bool]], ...] = (
+    # §1 aligns data_off; whether that binds where there are no data is SHOULD
+    (frozenset({"ENV-017"}), "ENV-017", lambda view: not view.span("data")[1]),
+    # no masks are legal, and whether there is a list of none then is open
+    (frozenset({"MASK-001"}), "MASK-030", lambda view: not view.masks_head()[0]),
 )
 
 
@@ -192,8 +206,9 @@ def excused(found: Misjudged, content: bytes) -> str:
         return next((rule for rule, concerns in SILENT if concerns(opened)), "")
     if found.outcome != "WRONG_ACCEPT":
         return ""
-    if found.op == "open":  # §1 aligns data_off; whether that binds where there are no data is SHOULD
-        return "ENV-017" if found.about == {"ENV-017"} and not View(content).span("data")[1] else ""
+    if found.op == "open":
+        view = View(content)
+        return next((rule for about, rule, concerns in REFUSED if found.about == about and concerns(view)), "")
     rows = [row for row in OPEN if row[0] == found.op and row[1] <= found.about]
     if not rows or any(cmfspec.faults(content)):
         return ""
