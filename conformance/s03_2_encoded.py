@@ -58,7 +58,9 @@ def _held(subject: Subject, ask: str, identity: str) -> None:
     cases=40,
 )
 def vectors_and_small_tensors_are_f16(subject: Subject, ask: str) -> None:
-    """Norms keep their precision, whatever the matrices get; refusing to encode them otherwise is as good."""
+    """Norms keep their precision, whatever the matrices get; refusing to encode them otherwise is as good. Asked of those
+    that write files too: a bare encoder is told what to do, and does it."""
+    subject.needs("write")
     name, _, probe = ask.partition(": ")
     weights = _PROBES[probe].weights
     encoded = subject.encode(name, weights)
