@@ -3,7 +3,7 @@
 Law: the bytes are those of `cmfspec.codecs.encode` for the whole tensor. An encoder works in several arrays of the size
 of what it is given; where the rows of an encoding are independent it is given some of them at a time, so that a large
 tensor takes no more than its values, its payload and a few MiB. What a payload has by segments (all quants, then all
-scales) is put together by segments. q1s and q1t choose their outliers from the whole tensor, and are given the whole.
+scales) is put together by segments; what is chosen for the whole tensor (column fields, outliers) is chosen first.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from cmfspec.tools.safetensors import Stored
 from cmfspec.tools.unpackable import Unpackable, shown
 
 Arch = Mapping[str, Any]
+NUMBER = r"(?:0|[1-9][0-9]{0,5})"  # of a layer or an expert, written in one way only
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ def _bank_bias(roles: tuple[str, ...]) -> Callable[..., Iterator[Cut]]:
 
 TURNED = ("gpt_oss",)  # families whose banks are transposed
 FUSED: tuple[tuple[re.Pattern[str], Callable[..., Iterator[Cut]], str], ...] = tuple(
-    (re.compile(rf"^(model\.(?:mtp\.)?layers\.\d+\.{where})\.{what}$"), cuts, needs)
+    (re.compile(rf"^(model\.(?:mtp\.)?layers\.{NUMBER}\.{where})\.{what}$"), cuts, needs)
     for where, what, cuts, needs in (
         (r"self_attn", r"qkv_proj\.weight", _qkv, ""),
         (r"mlp", r"gate_up_proj\.weight", _gate_up, ""),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cmfspec.tools.fused import FUSED, Arch, Cut, wants
+from cmfspec.tools.fused import FUSED, NUMBER, Arch, Cut, wants
 from cmfspec.tools.safetensors import Stored
 from cmfspec.tools.unpackable import Unpackable, shown
 
@@ -48,7 +48,7 @@ BUFFERS = re.compile(r"\.rotary_emb\.inv_freq$")  # recomputed from the configur
 OTHER_MODALITIES = re.compile(
     r"^(model\.)?(visual|vision_tower|vision_model|audio_tower|multi_modal_projector|vision_embed_tokens)\."
 )
-_LAYER = re.compile(r"^model\.layers\.(\d+)\.(.+)$")
+_LAYER = re.compile(rf"^model\.layers\.({NUMBER})\.(.+)$")
 _MTP_ITS_OWN = {"shared_head.norm.weight": "norm.weight"}  # of a head stored as one more layer
 _MTP_OUTSIDE = ("enorm.weight", "hnorm.weight", "eh_proj.weight", "norm.weight")
 
@@ -57,16 +57,16 @@ CANONICAL = re.compile(
     r"""
     model\.embed_tokens\.weight | model\.norm\.weight | lm_head\.weight
     | model\.mtp\.(enorm|hnorm|norm|eh_proj)\.weight
-    | model\.(mtp\.)?layers\.\d+\.(
+    | model\.(mtp\.)?layers\.NUMBER\.(
         (input|post_attention|pre_feedforward|post_feedforward)_layernorm\.weight
         | self_attn\.( [qkvo]_proj\.(weight|bias) | [qk]_norm\.weight | g_proj\.weight | sinks
             | (q_a_proj|q_b_proj|kv_a_proj_with_mqa|kv_b_proj)\.weight | (q_a|kv_a)_layernorm\.weight )
         | linear_attn\.( (in_proj_qkv|in_proj_z|in_proj_a|in_proj_b|conv1d|norm|out_proj)\.weight | A_log | dt_bias )
         | short_conv\.(in_proj|conv|out_proj)\.weight
-        | mlp\.( (gate|up|down)_proj\.weight | gate\.(weight|bias) | expert_bias | experts\.\d+\.PROJECTION
+        | mlp\.( (gate|up|down)_proj\.weight | gate\.(weight|bias) | expert_bias | experts\.NUMBER\.PROJECTION
             | shared_expert\.(gate|up|down)_proj\.weight | shared_expert_gate\.weight )
       )
-    """.replace("PROJECTION", _PROJECTION),
+    """.replace("PROJECTION", _PROJECTION).replace("NUMBER", NUMBER),
     re.VERBOSE,
 )
 
@@ -128,6 +128,8 @@ def plan_of(folder: Path, stored: Mapping[str, Stored], arch: Arch, mtp: bool = 
 
 
 def _cuts(name: str, stored: Stored, arch: Arch) -> Iterator[Cut]:
+    if (wrong := _foreign(name, arch)) is not None:
+        raise Unpackable(stored.file, f"tensor {shown(stored.name)}", wrong, "what the configuration speaks of")
     for pattern, cuts, needs in FUSED:
         if (found := pattern.match(name)) and (not needs or needs in arch):
             yield from cuts(stored, f"{found[1]}.", arch)
@@ -137,8 +139,6 @@ def _cuts(name: str, stored: Stored, arch: Arch) -> Iterator[Cut]:
         raise Unpackable(
             stored.file, f"tensor {shown(stored.name)}", "a name that no engine knows", f"a tensor of the model{hint}"
         )
-    if (wrong := _foreign(name, arch)) is not None:
-        raise Unpackable(stored.file, f"tensor {shown(stored.name)}", wrong, "what the configuration speaks of")
     if (wanted := _shape(name, arch)) is not None:
         wants(stored, wanted)
     yield Cut(name, stored, stored.shape, ((0, stored.rows),))
@@ -146,7 +146,7 @@ def _cuts(name: str, stored: Stored, arch: Arch) -> Iterator[Cut]:
 
 def _foreign(name: str, arch: Arch) -> str | None:
     """In words, what the configuration has nothing of: an engine would go by the tensor that is there."""
-    layer = re.match(r"^model\.(mtp\.)?layers\.(\d+)\.(\w+)\.?(.*)$", name)
+    layer = re.match(rf"^model\.(mtp\.)?layers\.({NUMBER})\.(\w+)\.?(.*)$", name)
     if not layer:
         return None
     if not layer[1] and int(layer[2]) >= arch["num_layers"]:
@@ -160,7 +160,7 @@ def _foreign(name: str, arch: Arch) -> str | None:
         return None
     if "moe" not in arch:
         return "a mixture of experts"
-    expert = re.match(r"experts\.(\d+)\.", layer[4])
+    expert = re.match(rf"experts\.({NUMBER})\.", layer[4])
     many = arch["moe"]["num_experts"]
     return f"expert {expert[1]} of {many}" if expert and int(expert[1]) >= many else None
 
