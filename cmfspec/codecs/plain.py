@@ -75,11 +75,6 @@ def _fast(name: str, rule: str, width: int, formula: Formula) -> Fast:
     return stored
 
 
-def float_rows(weights: F32) -> Stored:
-    """A float32 matrix."""
-    return _fast("f32", "DT-001", 4, _f32)(weights.reshape(-1).view(np.uint8).data, weights.shape, True)
-
-
 def _times(width: int) -> Any:
     return lambda n, rows, cols: n * width  # noqa: ARG005
 

@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cmfspec.codecs.codec import room
 from cmfspec.kernels.threads import spread
 from cmfspec.layout import GROUP
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from cmfspec.codecs.codec import F32
-
+    F32 = NDArray[np.float32]
     Places = NDArray[np.int64]
 
 LINE = 128 * GROUP  # elements in a row of a tensor that is taken as one long line
@@ -67,7 +65,7 @@ class Stored:
         """The weights, float32 of the tensor's shape; in `out` if given, which has been checked."""
         from cmfspec.kernels import runs
 
-        weights = room(self.shape, out)
+        weights = np.empty(self.shape, np.float32) if out is None else out
         flat, given = weights.reshape(-1), self._given()
         spread(lambda low, high: runs.decode(*given, flat, self.cols, low, high), self.rows, 4 * self.cols, threads)
         if self.tail is not None:
@@ -126,9 +124,13 @@ class Stored:
 
     def _floats(self) -> Stored:
         """The same, decoded."""
-        from cmfspec.codecs.plain import float_rows
-
-        return float_rows(self.decode())
+        weights = self.decode()
+        rows, cols = weights.shape
+        starts = places(rows, 4 * cols)
+        tail = weights[:, cols // GROUP * GROUP :] if cols % GROUP else None
+        return Stored(
+            weights.reshape(-1).view(np.uint8).data, (rows, cols), rows, cols, ("f32",), starts, starts, tail=tail
+        )
 
     def _with_tail(self, xs: F32, ys: F32) -> F32:
         """Column by column, so that a vector alone and among others has the same bits."""

@@ -41,8 +41,10 @@ def verify(container: Container) -> Iterator[Problem]:
     yield from _envelope(container)
     yield from _sections(container)
     records, base = container.view.directory.records, container.view.span("data")[0]
-    starts = np.where(records["nbytes"], records["off"], 0).astype(np.int64)  # one of no bytes may lie past the end
-    found = hash64_ranges(container.view.part("data"), starts, records["nbytes"].astype(np.int64))
+    data = container.view.part("data")
+    starts = np.minimum(records["off"], len(data))  # one of no bytes may lie past the end
+    sizes = np.minimum(records["nbytes"], len(data) - starts)
+    found = hash64_ranges(data, starts.astype(np.int64), sizes.astype(np.int64))
     for index, (got, wanted) in enumerate(zip(found, records["hash"].tolist(), strict=True)):
         if got != wanted:
             tensor: Tensor = container[index]
