@@ -132,7 +132,13 @@ TWINS: tuple[Twin, ...] = (
     Twin(
         "version-one-lives", "VAL-004", "reads version 1 as well", changed(envelope__version=faulty.version(1, VERSION))
     ),
-    Twin("tensors-anywhere", "VAL-005", "does not look where a tensor ends", changed(record__bounds=None)),
+    Twin(
+        "tensors-anywhere",
+        "VAL-005",
+        "does not look where a tensor ends",
+        changed(record__bounds=None),
+        also="VAL-001 and VAL-002 ask one file for each line of §1.2, and what is read past the end is no answer (ENV-022)",
+    ),
     Twin(
         "tensor-end-rounded",
         "VAL-005",
