@@ -19,6 +19,7 @@ from typing import Any
 
 from cmfspec.contract.outcome import UNFAILED
 from cmfspec.contract.rule import CATALOGUE, GRADED, OBSERVATION, Rule, load_catalogue
+from runner import campaignpage
 from runner.terminal import safe
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -102,7 +103,13 @@ def page(home: Path) -> str:
     """The page, in Markdown."""
     lines = read(home)
     head, foot = lines[0], lines[-1]
-    return "".join(f"{line}\n" for line in _page(head, foot, lines))
+    return "".join(f"{line}\n" for line in (*_page(head, foot, lines), *_fuzzed(home)))
+
+
+def _fuzzed(home: Path) -> Iterator[str]:
+    """What a fuzzing campaign found beside the run, if one is kept."""
+    found = [*campaignpage.section(home, _text)]
+    yield from ("", *found[:-1]) if found else ()
 
 
 def _page(head: Line, foot: Line, lines: Sequence[Line]) -> Iterator[str]:

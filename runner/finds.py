@@ -67,7 +67,7 @@ def stack(found: Misjudged, faults: Iterable[Fault]) -> str:
     said = crash_text(found.stderr) or memory_text(found.stderr) or found.got
     places = _PLACE.findall(said)
     if places:
-        return str(places[-1])
+        return "/".join(str(places[-1]).split("/")[-3:])  # where it was built says nothing
     text = normal(said)
     return text if found.outcome != "CRASH" else f"{text} {next((fault.rule for fault in faults), '')}".strip()
 

@@ -10,8 +10,11 @@ import pytest
 import cmfspec
 from cmfspec.contract.outcome import Outcome, Resource
 from cmfspec.contract.rule import CATALOGUE, GRADED, load_catalogue
+from runner import campaignpage
 from runner.driver import Limits, Process
 from runner.findings import CRASHES, DOCS, FILES, LARGEST, PAGE, REPLAYS, failures, page, read
+from runner.misjudged import misjudged
+from runner.silence import excused
 from tests.adapters import built
 
 load_catalogue()
@@ -79,3 +82,35 @@ def test_a_page_of_an_unfinished_run_is_not_made(tmp_path) -> None:  # type: ign
     (tmp_path / "findings.jsonl").write_text("".join(lines[:-1]), "ascii")
     with pytest.raises(ValueError, match="no last line"):
         page(tmp_path)
+
+
+FUZZED = campaignpage.read(DOCS)["finds"]
+
+
+def test_fuzzing_found_crashes_unaided() -> None:
+    """Of several kinds, and each file is small."""
+    assert len({find["signature"] for find in FUZZED if find["outcome"] in ("ERROR", "CRASH", "RESOURCE")}) >= 4
+    assert all(find["size"] < 4096 + 1024 for find in FUZZED)
+
+
+@pytest.mark.parametrize("find", FUZZED, ids=lambda find: str(find["file"]))
+def test_a_file_that_fuzzing_found_breaks_what_the_page_says(find: dict[str, Any]) -> None:
+    """By our own reader."""
+    content = (DOCS / campaignpage.FUZZED / find["file"]).read_bytes()
+    assert len(content) == find["size"]
+    assert {fault.rule for fault in cmfspec.faults(content)} == set(find["rules"])
+
+
+@pytest.mark.parametrize("find", FUZZED, ids=lambda find: str(find["file"]))
+def test_the_reader_still_misjudges_what_fuzzing_found(find: dict[str, Any]) -> None:
+    """In the same way."""
+    load_catalogue()
+    content = (DOCS / campaignpage.FUZZED / find["file"]).read_bytes()
+    process = Process([str(built("rust"))], Limits())
+    try:
+        found = misjudged(content, process)
+    finally:
+        process.close()
+    assert found is not None
+    assert (found.outcome, found.op) == (find["outcome"], find["op"])
+    assert not excused(found, content)
