@@ -25,7 +25,7 @@ def guided(name: str, options: list[str], seconds: float | None, executions: int
         del sys.modules[module]  # they are imported anew, instrumented
     for module in ("fuzz.targets", "fuzz.structure", "golden.recipes"):
         sys.modules.pop(module, None)
-    with atheris.instrument_imports(include=["cmfspec"], exclude=[*LEAVE], enable_loader_override=False):
+    with atheris.instrument_imports(include=["cmfspec"], exclude=[*LEAVE]):
         targets: Any = importlib.import_module("fuzz.targets")
     target = targets.TARGETS[name]
     seeds = list(target.seeds())

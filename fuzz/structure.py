@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from random import Random
 
 from cmfspec.codecs import CODECS
@@ -128,6 +129,14 @@ def _shape(dice: Random, out: bytearray, at: int, without: frozenset[str]) -> No
     elif dims:
         dims[dice.randrange(len(dims))] = dice.choice((0, 16, 31, 33, 64, 96))
     dims = dims[:MAX_NDIM]
+    codec = CODECS.get(out[at + FIELD_AT["dtype"].offset])
+    if (
+        dice.randrange(2) and codec and codec.nbytes and "nbytes" not in without
+    ):  # what a reader that wraps would expect
+        total = prod(dims) % 2**64
+        size = int(codec.nbytes(total, *(dims if len(dims) == 2 else (1, total)))) % 2**64
+        if size <= LONGEST:
+            _write(out, at + FIELD_AT["nbytes"].offset, 8, size)
     out[at + FIELD_AT["ndim"].offset] = len(dims)
     for axis, dim in enumerate((*dims, *[0] * (MAX_NDIM - len(dims)))):
         _write(out, at + 8 + 4 * axis, 4, dim)
