@@ -16,9 +16,11 @@ NASTY = (0, 1, 2, 31, 32, 63, 64, 127, 128, 255, 256, 4095, 4096, 65535, 65536, 
 def nasty(dice: Random, width: int, right: int = 0) -> int:
     """A number that fits `width` bytes and that code gets wrong: at an edge, or a little off the right one."""
     limit = 1 << 8 * width
-    kind = dice.randrange(4)
+    kind = dice.randrange(5)
     if kind == 0:
         return dice.choice(NASTY) % limit
+    if kind == 4:
+        return ((1 << dice.randrange(8 * width)) + dice.choice((-1, 0, 0, 1))) % limit
     if kind == 1:
         return (right + dice.choice((-4096, -64, -8, -2, -1, 1, 2, 8, 63, 64, 4096))) % limit
     if kind == 2:

@@ -39,6 +39,7 @@ from fuzz.havoc import havoc, nasty
 from fuzz.jsontext import json_bytes
 from golden.recipes import entry
 
+DIMS = (0, 1, 3, 2**16, 2**16, 2**31, 2**31, 2**32 - 1)
 LONGEST = 1 << 15  # bytes of a file that is still given a part at its end
 FIELD_AT = {field.name: field for field in RECORD}
 NAMES = (
@@ -87,7 +88,7 @@ def directory(dice: Random, raw: bytes, others: Sequence[bytes] = (), without: f
     count = (len(raw) - DIR_HEAD_SIZE) // RECORD_SIZE
     count = min(count, _read(raw, 0, 8)) if len(raw) >= DIR_HEAD_SIZE else 0
     out = bytearray(raw)
-    kind = dice.randrange(10)
+    kind = dice.randrange(12)
     if len(raw) < DIR_HEAD_SIZE or kind == 0:
         return havoc(dice, raw, others)
     records = range(DIR_HEAD_SIZE, DIR_HEAD_SIZE + RECORD_SIZE * count, RECORD_SIZE)
@@ -102,7 +103,7 @@ def directory(dice: Random, raw: bytes, others: Sequence[bytes] = (), without: f
     elif kind == 6:  # a record twice, out, or in the place of another
         here, there = dice.choice(records), dice.choice(records)
         out[there : there + RECORD_SIZE] = raw[here : here + RECORD_SIZE]
-    elif kind == 7:
+    elif kind < 10:
         _shape(dice, out, dice.choice(records), without)
     else:
         return _renamed(dice, raw, count)
@@ -120,7 +121,7 @@ def _shape(dice: Random, out: bytearray, at: int, without: frozenset[str]) -> No
     if kind == 0:
         dice.shuffle(dims)
     elif kind == 1:
-        dims = [dice.choice((0, 1, 2**16, 2**31, 2**32 - 1, 3)) for _ in range(dice.randrange(MAX_NDIM + 1))]
+        dims = [dice.choice(DIMS) for _ in range(dice.randrange(MAX_NDIM + 1))]
     elif kind == 2 and dims:
         dims.insert(dice.randrange(len(dims) + 1), 1)
     elif kind == 3 and dims:
