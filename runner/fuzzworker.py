@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from multiprocessing import parent_process
 from multiprocessing.queues import Queue, SimpleQueue
 from multiprocessing.synchronize import Event
 from random import Random
@@ -141,6 +142,9 @@ class _Campaign:
                 return
             if time.monotonic() - last > TELL:
                 last = time.monotonic()
+                if _alone():
+                    self.events.cancel_join_thread()
+                    return
                 self._tell()
         self._tell()
 
@@ -215,6 +219,12 @@ class _Campaign:
         self.link.renew()
         found = _judged(content, self.link)
         return found is not None and first.is_like(found)
+
+
+def _alone() -> bool:
+    """Whether whoever started this worker is dead: nobody would stop it."""
+    parent = parent_process()
+    return parent is not None and not parent.is_alive()
 
 
 def _silent(steps: int = 1, note: str = "") -> None:

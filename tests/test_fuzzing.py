@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 import sys
+import time
+import uuid
 from dataclasses import replace
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +26,11 @@ from fuzz.structure import FIELDS, part
 from runner import finds, fuzzing, silence
 from runner.cli import cli
 from runner.corpuscmd import as_arguments
+from runner.leftover import marked
 from runner.misjudged import Misjudged
 from runner.run import target_of
 from tests.adapters import built
-from tests.processes import left_over
+from tests.processes import MARK, left_over
 
 JUDGED = Path(__file__).parent / "hostile" / "judged.py"
 OPTIONS: dict[str, Any] = {
@@ -54,14 +59,16 @@ def fuzzed(out: Path, vice: str, *words: object) -> dict[str, Any]:
 # --- the campaign ------------------------------------------------------------------------------------------------
 
 
-def test_an_honest_reader_is_not_accused(tmp_path: Path) -> None:
+def test_an_honest_reader_is_not_accused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the seeds and by mutants of them; and nothing of it is left running."""
+    resource_tracker.ensure_running()  # which lives as long as this process
+    monkeypatch.setenv(MARK, word := uuid.uuid4().hex)
     told = fuzzed(tmp_path / "c", "honest", "--executions", 300)
     assert told["finds"] == []
     assert told["executions"] >= 300
     assert told["accepted"] > len(corpus.shipped()) / 2
     assert told["novel"] > 0
-    assert not left_over("judged.py")
+    assert left_over(word) == []
 
 
 @pytest.mark.parametrize(
@@ -136,6 +143,20 @@ def test_nothing_executed_is_a_broken_run(tmp_path: Path, monkeypatch: pytest.Mo
     done = run("fuzz", "--out", tmp_path / "c", "--time", "1s")
     assert done.exit_code == 3
     assert "nothing was executed" in done.output
+
+
+def test_a_campaign_that_is_killed_leaves_nothing_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its workers see that they are alone."""
+    monkeypatch.setenv(MARK, word := uuid.uuid4().hex)
+    words = ["fuzz", "--impl", judged("honest"), "--out", str(tmp_path / "c"), "--time", "60s", "-j", "1"]
+    campaign = subprocess.Popen([sys.executable, "-m", "cmfspec", *words], stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 40
+    while not any((tmp_path / "c").glob("corpus/*")) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert len(marked(f"{MARK}={word}")) > 1
+    campaign.kill()
+    campaign.wait()
+    assert left_over(word, 30) == []
 
 
 @pytest.mark.parametrize("text", ["", "x", "10", "-3s", "1w", "0s", "1 0m", "nan"])
