@@ -39,7 +39,7 @@ LARGEST = 1 << 20  # bytes of an input that is taken from the corpus of an earli
 SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 WAIT = 0.5  # seconds that we wait for an event
 LINE = 10.0  # seconds between lines of status where stderr is no terminal
-PATIENCE = 60.0  # seconds that a worker may take to stop: it may be making a find smaller
+PATIENCE = 90.0  # seconds that a worker may take to stop: it may be making a find smaller
 
 
 @dataclass

@@ -34,7 +34,7 @@ from runner.run import target_of
 from runner.silence import excused
 
 TRIALS = 400  # of a find that is made smaller
-SECONDS = 20.0
+SECONDS = 60.0
 TELL = 0.5  # seconds between reports
 KEPT = 4096  # inputs of the corpus
 LAST_WORDS = ("thread '", "Traceback (most recent", "panic: ", "Uncaught ", "Exception in thread")
