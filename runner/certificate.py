@@ -20,7 +20,7 @@ import msgspec
 import cmfspec
 from cmfspec.contract.protocol import PROTOCOL, Hello
 from cmfspec.contract.rule import CATALOGUE, GRADED, norms, status
-from cmfspec.format.build import canonical
+from cmfspec.format.blueprint import canonical
 from cmfspec.spec import digests
 from golden.cases import digest as cases_digest
 from golden.cases import stored

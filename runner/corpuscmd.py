@@ -20,7 +20,8 @@ from cmfspec.contract.outcome import Outcome
 from cmfspec.contract.reference import reference
 from cmfspec.contract.rule import CATALOGUE, Rule, load_catalogue
 from cmfspec.errors import Refusal
-from cmfspec.format.build import canonical, render, to_json
+from cmfspec.format.blueprint import canonical, to_json
+from cmfspec.format.build import render
 from cmfspec.format.container import read
 from cmfspec.format.unbuild import blueprint_of
 from fuzz.corpus import shipped

@@ -22,7 +22,8 @@ import cmfspec
 from cmfspec.contract.link import Link
 from cmfspec.contract.rule import load_catalogue
 from cmfspec.errors import Refusal
-from cmfspec.format.build import Blueprint, Edit, canonical, render, to_json
+from cmfspec.format.blueprint import Blueprint, canonical, to_json
+from cmfspec.format.build import Edit, render
 from cmfspec.format.container import read
 from cmfspec.format.unbuild import blueprint_of
 from fuzz.minimize import SLOW_TRIALS, TRIALS, minimize, minimize_bytes, runs, without_tensors

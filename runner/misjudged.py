@@ -18,7 +18,7 @@ from cmfspec.contract.outcome import Outcome, WrongAccept, WrongReject, WrongVal
 from cmfspec.contract.rule import LITERAL, OBSERVATION, norms
 from cmfspec.contract.subject import Subject
 from cmfspec.errors import Fault, Refusal
-from cmfspec.format.build import Entry
+from cmfspec.format.blueprint import Entry
 from cmfspec.format.container import Container
 from cmfspec.format.view import View
 from cmfspec.layout import IMPLEMENTED_FEATURES

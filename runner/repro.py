@@ -18,7 +18,7 @@ from rich.console import Console
 
 from cmfspec.contract.outcome import PASS
 from cmfspec.contract.rule import CATALOGUE, Rule, load_catalogue
-from cmfspec.format.build import canonical
+from cmfspec.format.blueprint import canonical
 from golden.cases import Case, decode
 from golden.files import File
 from runner.asking import hello_of, say, to_its_end

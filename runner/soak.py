@@ -16,7 +16,7 @@ from cmfspec.contract.link import Link
 from cmfspec.contract.outcome import Outcome
 from cmfspec.contract.rule import OBSERVATION, Rule
 from cmfspec.contract.subject import Asked
-from cmfspec.format.build import canonical
+from cmfspec.format.blueprint import canonical
 from golden.cases import Case, case_of
 from runner.judge import Judge, Verdict, ask, verdict
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 import cmfspec
 from cmfspec.engine import Model, load
-from cmfspec.format.build import Blueprint, Entry, masks_section, render
+from cmfspec.format.blueprint import Blueprint, Entry, masks_section
+from cmfspec.format.build import render
 from cmfspec.layout import DTYPE_IDS
 from cmfspec.tools.config import model_of
 from cmfspec.tools.names import plan_of

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cmfspec
-from cmfspec.format.build import Blueprint, Entry, canonical, from_json, index_section, masks_section, render, to_json
+from cmfspec.format.blueprint import Blueprint, Entry, canonical, from_json, index_section, masks_section, to_json
+from cmfspec.format.build import render
 from cmfspec.layout import SECTIONS
 from fuzz.minimize import minimize, smaller
 from golden.files import File

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 import runner.certify
 import runner.target
 from cmfspec.contract.reference import reference
-from cmfspec.format.build import canonical
+from cmfspec.format.blueprint import canonical
 from conformance.twins import TWINS
 from golden.cases import digest
 from runner import signing

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import cmfspec
 from cmfspec.codecs import CODECS
 from cmfspec.errors import Other, Parse, Refusal
-from cmfspec.format.build import Blueprint, Entry, render
+from cmfspec.format.blueprint import Blueprint, Entry
+from cmfspec.format.build import render
 from cmfspec.format.directory import RECORD_CHECKS, parse_directory
 from cmfspec.format.header import strict_object
 from cmfspec.layout import DIR_HEAD, ENVELOPE, INDEX_ENTRY, INDEX_HEAD, MASKS_HEAD, RECORD, RECORD_DTYPE

@@ -13,7 +13,7 @@ from cmfspec.engine import Drafts, Model
 from cmfspec.engine.mtp import draft
 from cmfspec.engine.sample import greedy, sampled
 from cmfspec.errors import Unrunnable
-from cmfspec.format.build import Blueprint
+from cmfspec.format.blueprint import Blueprint
 from tests.oracle import answers, arrays, blueprint, edited, masked, model, run
 
 DRAFTING = {"qwen3_5_mtp": LOGITS_GDN, "deepseek_v3": LOGITS}

@@ -16,7 +16,7 @@ from cmfspec.engine import load
 from cmfspec.engine.gdn import Memory
 from cmfspec.engine.rope import Rope, angles
 from cmfspec.engine.state import Past
-from cmfspec.format.build import Blueprint
+from cmfspec.format.blueprint import Blueprint
 from cmfspec.tools.pack import QUANTS, pack
 from tests.oracle import (
     FAMILIES,

@@ -12,7 +12,7 @@ import cmfspec
 from cmfspec.contract.compare import LOGITS, LOGITS_GDN, largest_difference
 from cmfspec.engine import load
 from cmfspec.errors import Unrunnable
-from cmfspec.format.build import masks_section
+from cmfspec.format.blueprint import masks_section
 from tests.oracle import ORACLE, answers, arrays, blueprint, edited, entries, masked, model, run, stored
 from tests.shared import INTEROP, needs_interop
 

@@ -14,7 +14,8 @@ import cmfspec
 from cmfspec.engine import Drafts, load
 from cmfspec.engine.arch import FOREIGN, Arch
 from cmfspec.errors import Refusal, Unanswerable, Unrunnable
-from cmfspec.format.build import Blueprint, render
+from cmfspec.format.blueprint import Blueprint
+from cmfspec.format.build import render
 from cmfspec.format.container import Container
 from cmfspec.format.view import View
 from tests.oracle import FAMILIES, arrays, blueprint, edited, entries, model, run

@@ -12,7 +12,7 @@ import cmfspec
 from cmfspec.contract.compare import LOGITS, largest_difference
 from cmfspec.engine import load
 from cmfspec.errors import Unrunnable
-from cmfspec.format.build import Blueprint
+from cmfspec.format.blueprint import Blueprint
 from tests.oracle import answers, blueprint, edited, entries, masked, run, stored
 from tests.shared import INTEROP, needs_interop
 

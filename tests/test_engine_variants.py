@@ -15,7 +15,7 @@ from cmfspec.engine.arch import Moe, Yarn
 from cmfspec.engine.moe import route
 from cmfspec.engine.ops import rms
 from cmfspec.engine.rope import Rope, frequencies
-from cmfspec.format.build import Blueprint
+from cmfspec.format.blueprint import Blueprint
 from tests.oracle import answers, arrays, blueprint, edited, model, run
 
 F32 = np.float32

@@ -20,7 +20,8 @@ from cmfspec.codecs import ENCODERS
 from cmfspec.layout import DATA_ALIGN, QUANT_2F, TENSOR_ALIGN
 from cmfspec.tools.names import CANONICAL
 from cmfspec.tools.pack import LABELS, QUANTS
-from runner import cli as commands
+from runner.cli import cli
+from runner.verbs import files
 from tests import models
 from tests.models import CONFIG, TEMPLATE
 
@@ -30,7 +31,7 @@ Q = "model.layers.0.self_attn.q_proj.weight"
 
 def run(*words: str, expect: int = 0) -> Result:
     """`cmfspec pack` with these words."""
-    result = CliRunner().invoke(commands.cli, ["pack", *words])
+    result = CliRunner().invoke(cli, ["pack", *words])
     assert result.exit_code == expect, (result.exit_code, result.output, result.exception)
     return result
 
@@ -156,7 +157,7 @@ def test_every_encoding_that_is_offered_is_written(quant: str, tmp_path: Path) -
 
 def test_the_command_offers_what_can_be_encoded() -> None:
     """The list at the command line, that of the tool, and the encoders."""
-    assert tuple(QUANTS) == commands.QUANTS
+    assert tuple(QUANTS) == files.QUANTS
     assert set(QUANTS.values()) == set(ENCODERS) == set(LABELS)
 
 

@@ -16,9 +16,10 @@ import pytest
 import xmlschema
 from click.testing import CliRunner
 
-from runner.cli import FORMATS, cli
+from runner.cli import cli
 from runner.reports.github import command
 from runner.reports.markdown import plain
+from runner.verbs.judging import FORMATS
 from tests.hostile.judged import accepts_all
 from tests.streams import lines, verdicts, written
 

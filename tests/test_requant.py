@@ -13,7 +13,8 @@ from click.testing import CliRunner, Result
 
 import cmfspec
 from cmfspec.codecs import encode, plan
-from cmfspec.format.build import Blueprint, Entry, render
+from cmfspec.format.blueprint import Blueprint, Entry
+from cmfspec.format.build import render
 from cmfspec.layout import DTYPE_IDS
 from cmfspec.tools.pack import QUANTS
 from golden.files import File

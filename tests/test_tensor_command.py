@@ -14,7 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import cmfspec
-from cmfspec.format.build import Blueprint, Entry, render
+from cmfspec.format.blueprint import Blueprint, Entry
+from cmfspec.format.build import render
 from cmfspec.layout import DTYPE_IDS
 from golden.files import File
 from golden.recipes import HEADER, NORM, entry, recipe

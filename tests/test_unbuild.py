@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import cmfspec
-from cmfspec.format.build import Blueprint, canonical, render, to_json
+from cmfspec.format.blueprint import Blueprint, canonical, to_json
+from cmfspec.format.build import render
 from cmfspec.format.unbuild import blueprint_of
 from cmfspec.layout import ENVELOPE_SIZE
 from fuzz.grid import grid

@@ -1,0 +1,1 @@
+"""The commands as click knows them: their options and words, no work."""
