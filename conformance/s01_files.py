@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from itertools import permutations
 
-from cmfspec.format.build import Blueprint, to_json
+from cmfspec.format.blueprint import Blueprint, to_json
 from cmfspec.layout import ENVELOPE, SECTIONS
 from golden.files import File
 from golden.recipes import GATE, entry

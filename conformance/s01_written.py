@@ -12,7 +12,7 @@ from typing import Any
 from cmfspec.contract.answers import Written
 from cmfspec.contract.rule import LITERAL, OBSERVATION, WRITER, rule
 from cmfspec.contract.subject import Subject
-from cmfspec.format.build import Blueprint, Entry, canonical, to_json
+from cmfspec.format.blueprint import Blueprint, Entry, canonical, to_json
 from cmfspec.layout import (
     BINARY_MASKS,
     DATA_ALIGN,

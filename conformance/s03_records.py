@@ -6,7 +6,7 @@ import dataclasses
 
 from cmfspec.contract.rule import DERIVED, LITERAL, OBSERVATION, READER, VERIFIER, rule
 from cmfspec.contract.subject import Subject
-from cmfspec.format.build import Entry
+from cmfspec.format.blueprint import Entry
 from conformance.draws import lies, sampled_from
 from golden.files import File
 

@@ -6,7 +6,7 @@ from cmfspec.contract.answers import Verdict
 from cmfspec.contract.outcome import NotApplicable, WrongValue
 from cmfspec.contract.rule import DERIVED, LITERAL, OBSERVATION, VERIFIER, rule, untested
 from cmfspec.contract.subject import Subject
-from cmfspec.format.build import Blueprint, canonical, to_json
+from cmfspec.format.blueprint import Blueprint, canonical, to_json
 from cmfspec.format.view import View
 from cmfspec.layout import HASH_DIGITS, OPTIONAL
 from conformance.draws import edited, sampled_from

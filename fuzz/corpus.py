@@ -22,7 +22,8 @@ from typing import Any
 import cmfspec
 from cmfspec.codecs import CODECS
 from cmfspec.errors import Refusal
-from cmfspec.format.build import Edit, canonical
+from cmfspec.format.blueprint import canonical
+from cmfspec.format.build import Edit
 from cmfspec.layout import OPTIONAL, SECTIONS
 from fuzz.targets import TARGETS
 from golden.files import File
@@ -78,7 +79,7 @@ def candidates() -> Iterator[File]:
 
 def _growth() -> dict[str, Any]:
     """What a skill appends (§9)."""
-    from cmfspec.format.build import Blueprint, to_json
+    from cmfspec.format.blueprint import Blueprint, to_json
 
     skill = recipe("skill")
     return to_json(Blueprint({"skills": skill.header["skills"]}, recipe("one:f16:7").tensors))

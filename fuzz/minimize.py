@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from cmfspec.format.build import Blueprint, Edit, canonical, to_json
+from cmfspec.format.blueprint import Blueprint, canonical, to_json
+from cmfspec.format.build import Edit
 from cmfspec.layout import OPTIONAL
 from golden.files import File
 

@@ -22,7 +22,8 @@ import numpy as np
 from cmfspec.codecs import CODECS, Codec
 from cmfspec.contract.protocol import OPERATIONS, STATUSES, BadReply, Reply, Request, decode_reply, encode_reply
 from cmfspec.errors import REFUSALS, Fault, Refusal
-from cmfspec.format.build import Blueprint, Entry, render
+from cmfspec.format.blueprint import Blueprint, Entry
+from cmfspec.format.build import render
 from cmfspec.format.container import Container, faults, open
 from cmfspec.format.header import strict_object
 from cmfspec.format.unbuild import blueprint_of

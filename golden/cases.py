@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cmfspec.contract.rule import Rule
-from cmfspec.format.build import canonical
+from cmfspec.format.blueprint import canonical
 from golden.dice import Dice
 from golden.files import File
 

@@ -11,19 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
-from cmfspec.format.build import (
-    Blueprint,
-    Edit,
-    Entry,
-    canonical,
-    from_json,
-    grown,
-    lay,
-    rewritten,
-    seal,
-    seals,
-    to_json,
-)
+from cmfspec.format.blueprint import Blueprint, Entry, canonical, from_json, to_json
+from cmfspec.format.build import Edit, grown, lay, rewritten, seal, seals
 from cmfspec.layout import ENVELOPE_AT, SECTIONS
 from golden.recipes import recipe
 

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cmfspec.format.build import Blueprint, Entry, render
+from cmfspec.format.blueprint import Blueprint, Entry
+from cmfspec.format.build import render
 from cmfspec.format.container import open
 from cmfspec.layout import SECTIONS
 

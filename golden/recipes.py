@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cmfspec.codecs import CODECS
-from cmfspec.format.build import Blueprint, Entry, index_section, masks_section
+from cmfspec.format.blueprint import Blueprint, Entry, index_section, masks_section
 from cmfspec.layout import DTYPE_IDS, GROUP
 
 ARCH: Mapping[str, Any] = {

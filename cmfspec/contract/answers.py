@@ -27,7 +27,7 @@ from cmfspec.contract.outcome import (
 from cmfspec.contract.outcome import Protocol as BrokenProtocol
 from cmfspec.contract.protocol import BadReply, Opened, Reply, TensorLine, Verified, decode_line
 from cmfspec.errors import Refusal
-from cmfspec.format.build import Entry
+from cmfspec.format.blueprint import Entry
 from cmfspec.format.container import Container
 from cmfspec.format.hash64 import hash64
 from cmfspec.format.view import View

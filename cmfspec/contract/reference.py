@@ -35,7 +35,7 @@ from cmfspec.contract.protocol import (
 from cmfspec.contract.sdk import Handle
 from cmfspec.errors import Refusal
 from cmfspec.format import container, verify
-from cmfspec.format.build import Blueprint, from_json
+from cmfspec.format.blueprint import Blueprint, from_json
 from cmfspec.format.checks import CHECKS, Check
 from cmfspec.format.container import Container, Tensor
 from cmfspec.format.hash64 import hash64

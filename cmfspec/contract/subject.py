@@ -23,7 +23,7 @@ from cmfspec.contract.outcome import (
 )
 from cmfspec.contract.protocol import Form
 from cmfspec.format import container, verify
-from cmfspec.format.build import Blueprint, Entry, canonical, to_json
+from cmfspec.format.blueprint import Blueprint, Entry, canonical, to_json
 from cmfspec.layout import DTYPE_IDS, DTYPE_NAMES, ENVELOPE_AT, FEATURE_NAMES, IMPLEMENTED_FEATURES, RESERVED_FEATURES
 
 if TYPE_CHECKING:

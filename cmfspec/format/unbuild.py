@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from cmfspec.errors import Refusal
-from cmfspec.format.build import Blueprint, Edit, Entry, render
+from cmfspec.format.blueprint import Blueprint, Entry
+from cmfspec.format.build import Edit, render
 from cmfspec.format.hash64 import hash64
 from cmfspec.format.view import ADDRESSED, View
 from cmfspec.layout import (

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from cmfspec.contract.reference import Parts
-from cmfspec.format.build import Blueprint, Edit, render
+from cmfspec.format.blueprint import Blueprint
+from cmfspec.format.build import Edit, render
 from cmfspec.layout import BINARY_MASKS, DTYPE_IDS, MAX_NDIM, QUANT_2F, SKILL_FILE, TENSOR_DIR
 from conformance.twins.twin import Twin
 
