@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
 import runner.certify
+import runner.recheck
 import runner.target
 from cmfspec.contract.reference import reference
 from cmfspec.format.blueprint import canonical
@@ -27,6 +28,7 @@ from conformance.twins import TWINS
 from golden.cases import digest
 from runner import signing
 from runner.certificate import Broken, Certificate, counted, outcomes_digest, read, score, written
+from runner.certified import outcomes
 from runner.cli import cli
 from runner.recheck import _trust
 from runner.select import Selection, select
@@ -294,6 +296,27 @@ def test_a_reader_with_a_fault_gets_a_certificate_that_says_so(monkeypatch: pyte
     done = cmfspec("certificate", "verify", path, "--replay")
     assert done.exit_code == 1
     assert f"{twin.breaks} came out" in done.output
+
+
+def test_other_cases_of_a_rule_that_fail_are_no_replay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As many as before, and not the same ones."""
+    twin = next(twin for twin in TWINS if twin.name == "three-byte-magic")
+    monkeypatch.setattr(runner.target, "reference", lambda: reference(twin.parts))
+    path = tmp_path / "cert.json"
+    assert cmfspec("certify", "-o", path).exit_code == 1
+
+    def swapped(verdicts: Any) -> dict[str, str]:
+        found = outcomes(verdicts)
+        of_rule = [case for case in found if case.startswith(f"{twin.breaks}/")]
+        failed = next(case for case in of_rule if found[case] != "PASS")
+        passed = next(case for case in of_rule if found[case] == "PASS")
+        return {**found, failed: found[passed], passed: found[failed]}
+
+    monkeypatch.setattr(runner.recheck, "outcomes", swapped)
+    done = cmfspec("certificate", "verify", path, "--replay")
+    assert "not the same cases" in done.output
+    assert "judged again" in done.output
+    assert json.loads(cmfspec("certificate", "verify", path, "--json", "--replay").output)["holds"] is False
 
 
 def test_what_comes_out_otherwise_in_another_order_gets_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
