@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench import fuzzing, running
+from bench import fuzzing, opening, running
 from bench.measure import Row
 
-ROWS: tuple[Row, ...] = (*running.ROWS, *fuzzing.ROWS)
+ROWS: tuple[Row, ...] = (*running.ROWS, *fuzzing.ROWS, *opening.ROWS)

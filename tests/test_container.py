@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -253,6 +254,43 @@ def test_the_container_is_a_sequence_that_knows_its_names() -> None:
         opened.index_of("x")
     with pytest.raises(IndexError):
         _ = opened[5]
+
+
+def many(names: list[str]) -> bytes:
+    """A file of tensors with these names."""
+    return render(Blueprint({}, tuple(Entry(name, 1, (1,), b"\0\0") for name in names)))
+
+
+@pytest.mark.parametrize("long", [0, 5, 200], ids=["short", "words", "longer than what is hashed"])
+@pytest.mark.parametrize("letter", ["t", "é"])
+def test_among_many_names_the_one_pair_alike_is_found(long: int, letter: str) -> None:
+    """A thousand names, unlike only in their last characters, one of them twice."""
+    names = [letter * long + f"{number:03}" for number in range(1000)]
+    assert list(cmfspec.open(many(names)).names.items()) == [(name, at) for at, name in enumerate(names)]
+    with pytest.raises(Parse) as refused:
+        cmfspec.open(many([*names, names[617]]))
+    assert refused.value.fault.rule == "DIR-009"
+    assert refused.value.fault.field == "dir[1000].name_off"
+    assert "dir[617]" in refused.value.fault.found
+
+
+def test_names_that_are_a_word_and_the_start_of_one_differ() -> None:
+    """Every length from none to 40 of one letter, and each of them doubled: a hash that forgets the length would err."""
+    names = [letter * size for size in range(1, 41) for letter in "abcdefgh"] + [""]
+    assert list(cmfspec.open(many(names)).names) == names
+
+
+@pytest.mark.parametrize("odd", ["x\0y", "é", "plain"])
+def test_the_names_are_the_same_however_they_lie_in_the_pool(odd: str) -> None:
+    """Back to back in order, out of order, and sharing bytes."""
+    names = [f"name.{number}" for number in range(40)] + [odd]
+    content = many(names)
+    opened = cmfspec.open(content)
+    assert [tensor.name for tensor in opened] == list(opened.names) == names
+    directory = opened.view.directory
+    turned = replace(directory, records=directory.records[::-1])
+    assert turned.texts() == names[::-1]
+    assert replace(directory, records=directory.records[3:]).texts() == names[3:]
 
 
 def test_a_skill_whose_tensors_are_absent_is_still_in_a_valid_file() -> None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cmfspec.errors import Fault, Refusal
-from cmfspec.format.directory import RECORD_CHECKS, RecordCheck, duplicate_names, shared_names
+from cmfspec.format.directory import RECORD_CHECKS, RecordCheck
+from cmfspec.format.names import duplicate_names, shared_names
 from cmfspec.format.view import ADDRESSED, View
 from cmfspec.layout import (
     DATA_ALIGN,

@@ -12,6 +12,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from cmfspec.codecs import CODECS
@@ -74,12 +75,14 @@ class Container(Sequence[Tensor]):
             int(record["hash"]),
         )
 
+    @cached_property
+    def names(self) -> dict[str, int]:
+        """Every name and its place, in order."""
+        return dict(zip(self.view.directory.texts(), range(len(self)), strict=True))
+
     def index_of(self, name: str) -> int:
         """The place of the tensor with exactly this name. Raises KeyError."""
-        try:
-            return self.view.directory.all_names.index(name.encode("utf-8"))
-        except ValueError:
-            raise KeyError(name) from None
+        return self.names[name]
 
     @property
     def header(self) -> dict[str, Any]:

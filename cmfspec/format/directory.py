@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, AnyStr
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from cmfspec.layout import (
     DIR_HEAD_SIZE,
     DTYPE_NAMES,
     MAX_NDIM,
-    MAX_SHARED_NAMES,
     RECORD,
     RECORD_DTYPE,
     RECORD_SIZE,
@@ -66,24 +65,55 @@ class Directory:
         return self.base + DIR_HEAD_SIZE + RECORD_SIZE * index + _AT[field]
 
     @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """Where each name starts in the pool."""
+        return self.records["name_off"].astype(np.int64)
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """The bytes of each name."""
+        return self.records["name_len"].astype(np.int64)
+
+    @cached_property
     def all_names(self) -> list[bytes]:
         """Every name, in order."""
-        starts = self.records["name_off"].tolist()
-        lengths = self.records["name_len"].tolist()
-        return [self.pool[start : start + length] for start, length in zip(starts, lengths, strict=True)]
+        return self._cut(self.pool)
+
+    def texts(self) -> list[str]:
+        """Every name, in order, of a directory whose names have been checked."""
+        if not self.pool.isascii():
+            return [name.decode("utf-8") for name in self.all_names]
+        return self._split() or self._cut(self.pool.decode("ascii"))
+
+    def _split(self) -> list[str]:
+        """The names of a pool that holds them one behind the other in order, as writers do; else none."""
+        ends = self.starts + self.lengths
+        if 0 in self.pool or not len(ends) or self.starts[0] or (self.starts[1:] != ends[:-1]).any():
+            return []
+        spaced = np.zeros(int(ends[-1]) + len(ends), np.uint8)
+        letters = np.ones(len(spaced), np.bool_)
+        letters[ends + np.arange(len(ends))] = False
+        spaced[letters] = np.frombuffer(self.pool, np.uint8, int(ends[-1]))
+        return spaced[:-1].tobytes().decode("ascii").split("\0")
+
+    def _cut(self, pool: AnyStr) -> list[AnyStr]:
+        return [pool[a:b] for a, b in zip(self.starts.tolist(), (self.starts + self.lengths).tolist(), strict=True)]
 
     @cached_property
     def elements(self) -> NDArray[np.uint64]:
         """Product of each shape, clipped to a value past any file where it is huge."""
-        total = np.ones(len(self.records), np.uint64)
-        huge = np.zeros(len(self.records), np.bool_)
-        zero = huge.copy()
-        for axis in range(MAX_NDIM):
-            dim = np.where(self.records["ndim"] > axis, self.records["shape"][:, axis], 1).astype(np.uint64)
-            zero |= dim == 0
-            huge |= total > _SANE // np.maximum(dim, 1)
-            total = np.where(huge, np.uint64(_SANE), total * np.maximum(dim, 1))
-        return np.where(zero, 0, np.where(huge, _SANE * 2, total)).astype(np.uint64)
+        ndims, shapes = self.records["ndim"], self.records["shape"]
+        exact, rough = np.ones(len(self.records), np.uint64), np.ones(len(self.records), np.float64)
+        for axis in range(min(int(ndims.max(initial=0)), MAX_NDIM)):
+            dim = np.where(ndims > axis, shapes[:, axis], 1).astype(np.uint64)
+            exact *= dim  # modulo 2^64, which the other tells: 6 u32 can't overflow a float64
+            rough *= dim
+        return np.where(rough >= _SANE, np.uint64(_SANE * 2), exact)
+
+    @cached_property
+    def dtypes(self) -> list[int]:
+        """The dtype ids that occur, in order."""
+        return np.flatnonzero(np.bincount(self.records["dtype"])).tolist()
 
 
 def parse_directory(raw: memoryview, base: int, data_len: int) -> Directory:
@@ -102,7 +132,7 @@ def _name_bounds(d: Directory, i: int) -> Fault | None:
     start, length = int(d.records[i]["name_off"]), int(d.records[i]["name_len"])
     if start + length <= len(d.pool):
         return None
-    return _fault(
+    return record_fault(
         d, i, "Bounds", "DIR-007", "name_off", f"a name at {start}+{length}", f"within a pool of {len(d.pool)} bytes"
     )
 
@@ -123,12 +153,12 @@ def _dtype(d: Directory, i: int) -> Fault | None:
     if number < len(DTYPE_NAMES):
         return None
     rule = "DT-016" if number == len(DTYPE_NAMES) else "VAL-008"  # the first id past the table has a rule of its own
-    return _fault(d, i, "Parse", rule, "dtype", number, f"an id of §3.1, 0 to {len(DTYPE_NAMES) - 1}")
+    return record_fault(d, i, "Parse", rule, "dtype", number, f"an id of §3.1, 0 to {len(DTYPE_NAMES) - 1}")
 
 
 def _ndim(d: Directory, i: int) -> Fault | None:
     ndim = int(d.records[i]["ndim"])
-    return _fault(d, i, "Parse", "VAL-009", "ndim", ndim, f"at most {MAX_NDIM}") if ndim > MAX_NDIM else None
+    return record_fault(d, i, "Parse", "VAL-009", "ndim", ndim, f"at most {MAX_NDIM}") if ndim > MAX_NDIM else None
 
 
 def _bounds(d: Directory, i: int) -> Fault | None:
@@ -136,19 +166,25 @@ def _bounds(d: Directory, i: int) -> Fault | None:
     if off + nbytes <= d.data_len:
         return None
     rule = "VAL-006" if off + nbytes > U64 else "VAL-005"
-    return _fault(d, i, "Bounds", rule, "off", f"{off} + {nbytes} bytes", f"within data_len = {d.data_len}")
+    return record_fault(d, i, "Bounds", rule, "off", f"{off} + {nbytes} bytes", f"within data_len = {d.data_len}")
 
 
 def _aligned(d: Directory, i: int) -> Fault | None:
     off = int(d.records[i]["off"])
     return (
-        _fault(d, i, "Bounds", "DIR-019", "off", off, f"a multiple of {TENSOR_ALIGN}") if off % TENSOR_ALIGN else None
+        record_fault(d, i, "Bounds", "DIR-019", "off", off, f"a multiple of {TENSOR_ALIGN}")
+        if off % TENSOR_ALIGN
+        else None
     )
 
 
 def _product(d: Directory, i: int) -> Fault | None:
     total = _exact_product(d.shape(i))
-    return _fault(d, i, "Bounds", "DIR-017", "shape0", f"{total} elements", "fewer than 2^64") if total > U64 else None
+    return (
+        record_fault(d, i, "Bounds", "DIR-017", "shape0", f"{total} elements", "fewer than 2^64")
+        if total > U64
+        else None
+    )
 
 
 def _layout(d: Directory, i: int) -> Fault | None:
@@ -158,7 +194,7 @@ def _layout(d: Directory, i: int) -> Fault | None:
     wanted = codec.shape_fault(len(shape), shape[-1] if shape else 1) if codec else None
     if not codec or not wanted or d.records[i]["ndim"] > MAX_NDIM:
         return None
-    return _fault(d, i, "Parse", LAYOUT_RULES[codec.name], "ndim", f"{codec.name} {list(shape)}", wanted)
+    return record_fault(d, i, "Parse", LAYOUT_RULES[codec.name], "ndim", f"{codec.name} {list(shape)}", wanted)
 
 
 def _nbytes(d: Directory, i: int) -> Fault | None:
@@ -173,7 +209,7 @@ def _nbytes(d: Directory, i: int) -> Fault | None:
     found = int(d.records[i]["nbytes"])
     if found == wanted:
         return None
-    return _fault(d, i, "Bounds", "DIR-020", "nbytes", found, f"{wanted}: {codec.name} {list(shape)}")
+    return record_fault(d, i, "Bounds", "DIR-020", "nbytes", found, f"{wanted}: {codec.name} {list(shape)}")
 
 
 LAYOUT_RULES = {
@@ -193,8 +229,8 @@ LAYOUT_RULES = {
 
 
 def _suspect_name_bounds(d: Directory) -> Suspects:
-    ends: NDArray[np.uint64] = d.records["name_off"].astype(np.uint64) + d.records["name_len"]
-    return ends > len(d.pool)
+    suspects: Suspects = d.starts + d.lengths > len(d.pool)
+    return suspects
 
 
 def _suspect_utf8(d: Directory) -> Suspects:
@@ -206,8 +242,8 @@ def _suspect_utf8(d: Directory) -> Suspects:
     except UnicodeDecodeError:
         return np.ones(len(d.records), np.bool_)
     inside = np.frombuffer(d.pool + b"\0", np.uint8) & 0xC0 == 0x80
-    start = np.minimum(d.records["name_off"], len(d.pool))
-    end = np.minimum(start.astype(np.int64) + d.records["name_len"], len(d.pool))
+    start = np.minimum(d.starts, len(d.pool))
+    end = np.minimum(start + d.lengths, len(d.pool))
     suspects: Suspects = inside[start] | inside[end]
     return suspects
 
@@ -216,7 +252,7 @@ def _suspect_nbytes(d: Directory) -> Suspects:
     suspects = d.elements >= _SANE
     rows = d.records["shape"][:, 0].astype(np.uint64)
     cols = d.records["shape"][:, 1].astype(np.uint64)
-    for number in np.unique(d.records["dtype"]).tolist():
+    for number in d.dtypes:
         codec = CODECS.get(number)
         if codec and codec.nbytes:
             its = (d.records["dtype"] == number) & ~suspects
@@ -226,7 +262,7 @@ def _suspect_nbytes(d: Directory) -> Suspects:
 
 def _suspect_layout(d: Directory) -> Suspects:
     suspects = np.zeros(len(d.records), np.bool_)
-    for number in np.unique(d.records["dtype"]).tolist():
+    for number in d.dtypes:
         codec = CODECS.get(number)
         if codec and codec.matrix:
             its = d.records["dtype"] == number
@@ -265,33 +301,11 @@ RECORD_CHECKS = (
             | (d.records["off"] > d.data_len - np.minimum(d.records["nbytes"], d.data_len))
         ),
     ),
-    RecordCheck("record.aligned", "DIR-019", _aligned, lambda d: d.records["off"] % TENSOR_ALIGN != 0),
+    RecordCheck("record.aligned", "DIR-019", _aligned, lambda d: d.records["off"] & (TENSOR_ALIGN - 1) != 0),
     RecordCheck("record.product", "DIR-017", _product, lambda d: d.elements >= _SANE),
     RecordCheck("record.layout", "Q-VBIT-003", _layout, _suspect_layout),
     RecordCheck("record.nbytes", "DIR-020", _nbytes, _suspect_nbytes),
 )
-
-
-def shared_names(d: Directory) -> Iterator[Fault]:
-    """Names may share bytes of the pool (DIR-008), but not so many that reading them costs more than the file is long."""
-    total, room = int(d.records["name_len"].sum(dtype=np.int64)), len(d.pool) + MAX_SHARED_NAMES
-    if total > room:
-        found = f"{total} bytes of names in a pool of {len(d.pool)}"
-        yield Fault(
-            "Other", "ENV-023", "dir.names", d.base + d.pool_off, found, f"at most {room}, a limit of this reader"
-        )
-
-
-def duplicate_names(d: Directory) -> Iterator[Fault]:
-    """Two records of one name: the directory would say two things (DIR-009)."""
-    if len(set(d.all_names)) == len(d.records):
-        return
-    first: dict[bytes, int] = {}
-    for index, name in enumerate(d.all_names):
-        if name in first:
-            found = f"the name of dir[{first[name]}], {ascii(name.decode('utf-8', 'replace'))[:80]}"
-            yield _fault(d, index, "Parse", "DIR-009", "name_off", found, "unique names")
-        first.setdefault(name, index)
 
 
 def _exact_product(shape: tuple[int, ...]) -> int:
@@ -301,5 +315,6 @@ def _exact_product(shape: tuple[int, ...]) -> int:
     return total
 
 
-def _fault(d: Directory, index: int, kind: str, rule: str, field: str, found: object, wanted: str) -> Fault:
+def record_fault(d: Directory, index: int, kind: str, rule: str, field: str, found: object, wanted: str) -> Fault:
+    """A fault of a record's field."""
     return Fault(kind, rule, f"dir[{index}].{field}", d.at(index, field), str(found), wanted)
