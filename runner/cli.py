@@ -7,7 +7,6 @@ progress and remarks to stderr, colours only to a terminal.
 from __future__ import annotations
 
 import sys
-import traceback
 
 import click
 
@@ -32,6 +31,8 @@ def main() -> None:
     try:
         cli(prog_name="cmfspec")
     except Exception:  # exit 1 would say that a case failed
+        import traceback
+
         traceback.print_exc()
         print("cmfspec: the run itself broke; nothing above is a verdict", file=sys.stderr)
         sys.exit(EXIT_BROKEN)
