@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import count as counting
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 T = TypeVar("T")
 PIECE = 2**20  # bytes of work: long beside handing a piece over, short beside the whole
@@ -25,6 +27,8 @@ def cores() -> int:
 
 @cache
 def _pool(workers: int) -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor  # it loads logging: not for a small file
+
     return ThreadPoolExecutor(workers, "cmfspec-kernel")
 
 
