@@ -168,8 +168,11 @@ def _must_be_of_the_bug(bug: Bug, file: Path) -> None:
         "-o",
         f"{file}.min",
     ]
-    if subprocess.run(command, capture_output=True, check=False).returncode != 1:
-        raise ValueError(f"{bug.name}: the reader without the bug misjudges the file, too")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 1:
+        said = f"{done.stdout[-300:]}{done.stderr[-600:]}"
+        kept = shutil.copy(file, Path(tempfile.gettempdir()) / f"{bug.name}.cmf")
+        raise ValueError(f"{bug.name}: the reader without the bug misjudges {kept}, too: {done.returncode} {said}")
 
 
 def rows(hunts: list[Hunt]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from cmfspec.format.directory import Directory, parse_directory
-from cmfspec.format.header import strict_object
+from cmfspec.format.header import HEADER_RULES, strict_object
 from cmfspec.layout import (
     DIR_HEAD_SIZE,
     ENVELOPE,
@@ -21,10 +21,10 @@ from cmfspec.layout import (
     OPTIONAL,
 )
 
-# What can be wrong with the JSON of the masks section, and the rule that it breaks.
-META_RULES = dict.fromkeys(
-    ("utf8", "bom", "trailing", "strict", "object", "duplicate", "surrogate", "digits", "depth", "json"), "MASK-001"
-)
+# What can be wrong with the JSON of the masks section, and the rule that it breaks; where the text leaves it open for the
+# header, it leaves it open here.
+_OPEN = ("duplicate", "surrogate", "digits", "depth")
+META_RULES = {what: rule if what in _OPEN else "MASK-001" for what, rule in HEADER_RULES.items()}
 
 
 class View:
