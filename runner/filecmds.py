@@ -11,7 +11,7 @@ from typing import Any
 import cmfspec
 from cmfspec.errors import Fault, Refusal
 from cmfspec.format.container import Container, read
-from cmfspec.format.verify import unprotected
+from cmfspec.format.verify import unfit, unprotected
 from cmfspec.layout import DTYPE_NAMES, FEATURE_NAMES, SECTIONS
 from runner.exits import EXIT_FAILED
 from runner.terminal import safe
@@ -55,13 +55,13 @@ def show_faults(file: str, found: Sequence[Fault]) -> None:
     print(f"`cmfspec explain {found[0].rule}` says what the spec wants")
 
 
-def verify_command(file: str, as_json: bool) -> int:
-    """`cmfspec verify`: the exit code."""
+def verify_command(file: str, as_json: bool, values: bool = False) -> int:
+    """`cmfspec verify`: the exit code. values: look at every weight, too."""
     try:
         opened = cmfspec.open(file)
     except Refusal:
         return refused(file, as_json)
-    problems = list(cmfspec.verify(opened))
+    problems = [*cmfspec.verify(opened), *(unfit(opened) if values else ())]
     bare = unprotected(opened)
     if as_json:
         rows = [asdict(problem) for problem in problems]

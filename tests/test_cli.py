@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from cmfspec.__main__ import stranger
+from cmfspec.format.blueprint import Blueprint, Entry
+from cmfspec.format.build import render
 from golden.files import File
 from runner.cli import SHELLS, cli
 
@@ -44,6 +47,28 @@ def test_help_imports_nothing_slow() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
     assert "Exit codes" in done.stdout
+
+
+def test_verify_finds_weights_that_no_model_can_use(tmp_path: Path) -> None:
+    """NaN and infinities, and payloads that lie, behind hashes that are right; raw bytes and reserved encodings hold none."""
+    weights = np.array([[1, np.nan, 3], [-np.inf, 5, 6]], np.float32)
+    widths = bytes([4, 9])  # vbit: no row is 9 bits wide
+    tensors = (
+        Entry("fine", 0, (2,), np.float32([1, 2]).tobytes()),
+        Entry("odd", 0, (2, 3), weights.tobytes()),
+        Entry("lies", 8, (2, 32), widths + bytes(4) + bytes(16) * 2),
+        Entry("bytes", 6, (4,), b"\xff\xff\xff\xff"),
+    )
+    path = tmp_path / "w.cmf"
+    path.write_bytes(render(Blueprint({}, tensors)))
+    assert "sound, 4 tensors" in cmfspec("verify", str(path))
+    said = cmfspec("verify", "--values", str(path), expect=1)
+    assert "2 of 6 weights not finite, the first nan at [0, 1], wanted finite weights (odd)" in said
+    told = json.loads(cmfspec("verify", "--values", "--json", str(path), expect=1))
+    assert [(problem["index"], problem["kind"]) for problem in told["problems"]] == [(1, "values"), (2, "payload")]
+    sound = tmp_path / "sound.cmf"
+    sound.write_bytes(File("full").content())
+    assert "sound" in cmfspec("verify", "--values", str(sound))
 
 
 def test_verify_says_what_and_where(files: dict[str, str]) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 EMBEDDING, FINAL_NORM, LM_HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 PIPELINE_SPACES = ("te.", "dit.", "vae.")  # §12
 CHUNK = 256  # tokens that go through a layer at once
+FINITE = "a finite number (`cmfspec verify --values` finds weights that are not)"
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Model:
             logits = soft_cap(logits, self.arch.final_logit_softcapping)
         if not np.isfinite(logits).all():
             row, column = np.argwhere(~np.isfinite(logits))[0]
-            refuse("ENG-001", f"logits[{row}, {column}]", logits[row, column], "a finite number")
+            refuse("ENG-001", f"logits[{row}, {column}]", logits[row, column], FINITE)
         return logits
 
     def logits(

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cmfspec.codecs import CODECS
+from cmfspec.errors import Refusal
 from cmfspec.format.container import Container, Tensor
 from cmfspec.format.hash64 import hash64, hash64_ranges
 from cmfspec.layout import HASH_DIGITS, OPTIONAL
@@ -22,7 +24,8 @@ _HEX = re.compile(rf"[0-9a-fA-F]{{{HASH_DIGITS}}}")
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing that does not match. where: header, dir, masks, vocab, index, section_hashes or tensor; index: the
-    tensor's place; kind: `hash` or `malformed`; offset: of what is damaged, in bytes from the start of the file."""
+    tensor's place; kind: `hash` or `malformed`, and of `unfit`: `payload` or `values`; offset: of what is damaged, in bytes
+    from the start of the file."""
 
     where: str
     index: int | None
@@ -49,6 +52,30 @@ def verify(container: Container) -> Iterator[Problem]:
         if got != wanted:
             tensor: Tensor = container[index]
             yield Problem("tensor", index, "hash", base + tensor.off, _hex(got), f"{_hex(wanted)} ({tensor.name})")
+
+
+def unfit(container: Container) -> Iterator[Problem]:
+    """Every tensor that no model can use though its hash may be right: a payload that lies, weights that are not finite.
+
+    Decodes all, one at a time. Encodings that hold no weights (u8 and the reserved ones, §3.1) are passed over.
+    """
+    base = container.view.span("data")[0]
+    for tensor in container:
+        if tensor.dtype not in CODECS or tensor.dtype_name == "u8":
+            continue
+        try:
+            values = container.values(tensor.index)
+        except Refusal as error:
+            fault = error.fault
+            wanted = f"{fault.wanted} ({tensor.name}) [{fault.rule}]"
+            yield Problem("tensor", tensor.index, "payload", fault.offset or base + tensor.off, fault.found, wanted)
+            continue
+        wrong = ~np.isfinite(values)
+        if wrong.any():
+            first = np.unravel_index(int(wrong.argmax()), values.shape)
+            place = [int(at) for at in first]
+            found = f"{int(wrong.sum())} of {values.size} weights not finite, the first {values[first]} at {place}"
+            yield Problem("tensor", tensor.index, "values", base + tensor.off, found, f"finite weights ({tensor.name})")
 
 
 def unprotected(container: Container) -> list[str]:

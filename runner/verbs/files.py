@@ -21,12 +21,13 @@ QUANTS = (
 
 @click.command()
 @file_argument
+@click.option("--values", is_flag=True, help="Decode every tensor too: payloads that lie, weights that are not finite.")
 @json_flag
-def verify(file: str, as_json: bool) -> None:
+def verify(file: str, values: bool, as_json: bool) -> None:
     """Check a file and every hash in it: 0 sound, 1 refused or damaged."""
     from runner.filecmds import verify_command
 
-    sys.exit(verify_command(file, as_json))
+    sys.exit(verify_command(file, as_json, values))
 
 
 @click.command()
