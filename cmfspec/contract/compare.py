@@ -60,6 +60,23 @@ def first_difference(got: NDArray[np.float32], want: NDArray[np.float32], relati
     return None if same.all() else int(np.argmin(same))
 
 
+def logits_differ(got: NDArray[np.float32], want: NDArray[np.float32], tolerance: float) -> str:
+    """Where two arrays of logits of one shape are furthest apart, as a sentence; empty if that is within the tolerance.
+    What isn't finite is within none."""
+    if not np.isfinite(got).all():
+        row, column = np.argwhere(~np.isfinite(got))[0]
+        return f"logits[{row}, {column}] = {got[row, column]}"
+    off = np.abs(got.astype(np.float64) - want)
+    row, column = np.unravel_index(int(off.argmax()), off.shape)
+    far = float(off[row, column])
+    return f"logits[{row}, {column}] = {got[row, column]}, {far:.3g} off" if far > tolerance else ""
+
+
+def same_likelihood(got: float, want: float) -> bool:
+    """Whether two sums of negative log likelihood are the same, of as many tokens."""
+    return bool(np.isfinite(got)) and abs(got - want) <= NLL_RELATIVE * abs(want)
+
+
 def _ordinal(values: NDArray[np.float32]) -> NDArray[np.int64]:
     """Floats as integers in the same order, ±0 both 0."""
     bits = values.view(np.int32).astype(np.int64)
