@@ -7,17 +7,19 @@ What their logits are is for an engine to say; those of the small models of Hugg
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from cmfspec.codecs import CODECS, encode
 from cmfspec.format.blueprint import Blueprint, Entry
 from cmfspec.layout import DTYPE_IDS
 from golden.numbers import floats
 from golden.oracle import HOME
 
-HIDDEN, INNER, VOCAB, HEADS, KV, HEAD = 16, 24, 40, 2, 1, 8
+HIDDEN, INNER, VOCAB, HEADS, KV, HEAD = 32, 32, 40, 2, 1, 16  # rows of whole groups, for every encoding
 ARCH: Mapping[str, Any] = {
     "arch_name": "llama",
     "hidden_size": HIDDEN,
@@ -40,8 +42,8 @@ Made = tuple[dict[str, Any], Tensors]
 
 
 def values(seed: str, shape: tuple[int, ...]) -> Any:
-    """Finite floats in (−1, 1), float32, exact in a half."""
-    return (floats(f"model/{seed}", int(np.prod(shape))) / 2).reshape(shape)
+    """Finite floats in (−½, ½), float32, exact in a half."""
+    return (floats(f"model/{seed}", int(np.prod(shape))) / 4).reshape(shape)
 
 
 def _feed(tensors: Tensors, stem: str, inner: int = INNER) -> None:
@@ -60,7 +62,7 @@ def _plain() -> Made:
     norms = [
         f"model.layers.{layer}.{name}_layernorm.weight" for layer in (0, 1) for name in ("input", "post_attention")
     ]
-    tensors |= {name: 1 + values(name, (HIDDEN,)) / 2 for name in (*norms, "model.norm.weight")}
+    tensors |= {name: 1 + values(name, (HIDDEN,)) for name in (*norms, "model.norm.weight")}
     for layer in range(2):
         _feed(tensors, f"model.layers.{layer}.mlp.")
     tensors["lm_head.weight"] = values("lm_head", (VOCAB, HIDDEN))
@@ -81,7 +83,7 @@ def _qk_norm() -> Made:
     for layer in range(2):
         for role in "qk":
             name = f"model.layers.{layer}.self_attn.{role}_norm.weight"
-            tensors[name] = 1 + values(name, (HEAD,)) / 2
+            tensors[name] = 1 + values(name, (HEAD,))
     return arch, tensors
 
 
@@ -102,6 +104,22 @@ def _moe() -> Made:
     for expert in range(int(MOE["num_experts"])):
         _feed(tensors, f"{at}experts.{expert}.", int(MOE["moe_intermediate_size"]))
     return {**arch, "moe": dict(MOE)}, tensors
+
+
+def _moe_first() -> Made:
+    """The experts are in the first layer."""
+    arch, tensors = _moe()
+    swapped = {"model.layers.0.mlp.": "model.layers.1.mlp.", "model.layers.1.mlp.": "model.layers.0.mlp."}
+    stem = len("model.layers.0.mlp.")
+    return arch, {swapped.get(name[:stem], name[:stem]) + name[stem:]: value for name, value in tensors.items()}
+
+
+def _nan() -> Made:
+    """A router whose row of an expert is no number."""
+    arch, tensors = _moe()
+    router = tensors["model.layers.1.mlp.gate.weight"].copy()
+    router[2] = np.nan
+    return arch, {**tensors, "model.layers.1.mlp.gate.weight": router}
 
 
 def _ties() -> Made:
@@ -128,8 +146,8 @@ def _tied() -> Made:
 
 
 KINDS: Mapping[str, Callable[[], Made]] = {
-    "plain": _plain, "bias": _bias, "qk_norm": _qk_norm, "gated": _gated, "moe": _moe, "ties": _ties, "shared": _shared,
-    "tied": _tied,
+    "plain": _plain, "bias": _bias, "qk_norm": _qk_norm, "gated": _gated, "tied": _tied,
+    "moe": _moe, "moe_first": _moe_first, "ties": _ties, "shared": _shared, "nan": _nan,
 }  # fmt: skip
 
 
@@ -155,6 +173,28 @@ def small(kind: str, *changes: str) -> Blueprint:
         else:
             del arch[name[1:]]
     return _file(arch, tensors)
+
+
+@cache
+def quantised(kind: str, *dtypes: str) -> Blueprint:
+    """The file of a kind with its matrices of attention, feed-forward and head in these encodings by turns."""
+    plan = small(kind)
+    wide = [entry.name for entry in plan.tensors if "_proj.weight" in entry.name or entry.name == "lm_head.weight"]
+    by_name = {name: dtypes[place % len(dtypes)] for place, name in enumerate(wide)}
+    return replace(plan, tensors=tuple(_encoded(entry, by_name.get(entry.name, "f32")) for entry in plan.tensors))
+
+
+def _encoded(entry: Entry, dtype: str) -> Entry:
+    if dtype == "f32":
+        return entry
+    weights = np.frombuffer(entry.payload, "<f4").reshape(entry.shape)
+    return replace(entry, dtype=DTYPE_IDS[dtype], payload=encode(dtype, weights, tensor=entry.name))
+
+
+def decoded(plan: Blueprint) -> Blueprint:
+    """The file with every tensor as the float32 that it decodes to (§3.2)."""
+    values = {entry.name: CODECS[entry.dtype].decode(memoryview(entry.payload), entry.shape) for entry in plan.tensors}
+    return replace(plan, tensors=entries(values))
 
 
 def _file(arch: dict[str, Any], tensors: Tensors) -> Blueprint:

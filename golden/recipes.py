@@ -15,7 +15,7 @@ import numpy as np
 from cmfspec.codecs import CODECS
 from cmfspec.format.blueprint import Blueprint, Entry, index_section, masks_section
 from cmfspec.layout import DTYPE_IDS, GROUP
-from golden.models import of_the_oracle, small
+from golden.models import of_the_oracle, quantised, small
 from golden.numbers import floats, noise
 
 ARCH: Mapping[str, Any] = {
@@ -246,7 +246,7 @@ def _many(count: str, length: str) -> Blueprint:
 
 
 _FAMILIES: dict[str, Callable[..., Blueprint]] = {
-    "one": _one, "every": _every, "many": _many, "model": small, "oracle": of_the_oracle,
+    "one": _one, "every": _every, "many": _many, "model": small, "quant": quantised, "oracle": of_the_oracle,
 }  # fmt: skip
 
 

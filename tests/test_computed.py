@@ -68,7 +68,7 @@ def lying(lie: Lie) -> Subject:
 WANT = load(cmfspec.open(PLAIN.content())).logits(TOKENS)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"nan"}))
 def test_a_small_model_computes_however_it_is_asked(kind: str) -> None:
     """In one call or in several, all rows or the last; what follows is the highest, and the likelihood that of the logits."""
     asked, file = subject(), File(f"model:{kind}")

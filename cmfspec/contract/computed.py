@@ -47,6 +47,13 @@ class Scores(Answer):
         if differ:
             raise WrongValue(f"logits within {tolerance:g}", differ)
 
+    def must_be_as_likely(self, want: F32, tokens: Sequence[int]) -> None:
+        """Logits under which these tokens are as likely: what is asked of an engine that rounds activations."""
+        got, right = (compare.nll(logits, tokens) for logits in (self.of_shape(*want.shape), want))
+        allowed = compare.NLL_ROUNDED * (len(tokens) - 1)
+        if not abs(got - right) <= allowed:
+            raise WrongValue(f"an NLL of {right:.6g}, give or take {allowed:.3g}", f"{got:.6g}")
+
     def must_be_or_refuse(self, want: F32, tolerance: float = compare.LOGITS) -> None:
         """These, or a refusal: never others."""
         if self.accepted:

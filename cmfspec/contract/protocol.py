@@ -83,6 +83,7 @@ class Hello(msgspec.Struct, frozen=True):
     kinds: false if its refusals have no kinds.
     forms: what `tensor` is answered as, of `f32` and `raw`.
     encodes: the ids that it encodes (`encode`).
+    activations: what the forward multiplies weights by; `int8` if it rounds to that, and is graded in a class of its own.
     families: the models that it runs (`logits`, `generate`, `ppl`), by what Hugging Face calls them.
     """
 
@@ -98,6 +99,7 @@ class Hello(msgspec.Struct, frozen=True):
     artifacts: list[str] = []
     forms: list[Form] = msgspec.field(default_factory=lambda: list(FORMS))
     encodes: list[int] = []
+    activations: Literal["f32", "int8"] = "f32"
     families: list[Family] = msgspec.field(default_factory=lambda: list(FAMILIES))
 
 

@@ -74,6 +74,14 @@ def _model(opened: Container) -> Model:
     return load(opened)
 
 
+def _likely(model: Model, tokens: list[int], *how: Any) -> tuple[float, int]:
+    """The sum of the negative log likelihood, and of how many tokens. Raises Unanswerable."""
+    from cmfspec.engine.perplexity import likelihood
+
+    found = likelihood(model, tokens, *how)
+    return found.nll, found.count
+
+
 @dataclass(frozen=True)
 class Parts:
     """What the reader is made of. Each part can be replaced by a wrong one.
@@ -82,7 +90,8 @@ class Parts:
     values: container and index to float32; verify: container to problems; hash: bytes to hash64;
     features: the bits of required_features that hello declares; opened: the reply to open;
     encode: wanted encoding, float32 weights and options to the encoding that was used and its payload;
-    write: what a file shall hold to the file; model: container to what computes.
+    write: what a file shall hold to the file; model: container to what computes;
+    likelihood: that, tokens, window, stride, task and skill to the sum and the count.
     """
 
     checks: tuple[Check, ...] = CHECKS
@@ -97,7 +106,8 @@ class Parts:
     )
     encode: Encode = _encode
     write: Callable[[Blueprint], bytes] = _write
-    model: Callable[[Container], Model] = _model
+    model: Callable[[Container], Any] = _model
+    likelihood: Callable[..., tuple[float, int]] = _likely
     name: str = "cmfspec"
 
 
@@ -212,11 +222,9 @@ def _generated(parts: Parts, opener: Callable[[str], Container], request: Reques
 
 
 def _likelihood(parts: Parts, opener: Callable[[str], Container], request: Request) -> Reply:
-    from cmfspec.engine.perplexity import likelihood
-
     model = parts.model(opener(request.file))
-    found = likelihood(model, request.tokens or [], request.window, request.stride, request.task, request.skill)
-    return Reply("ok", Likelihood(found.nll, found.count))
+    how = (request.window, request.stride, request.task, request.skill)
+    return Reply("ok", Likelihood(*parts.likelihood(model, request.tokens or [], *how)))
 
 
 def _put(out: str | None, data: bytes) -> None:
