@@ -45,8 +45,9 @@ def an_engine_does_not_guess_the_style_of_norms(subject: Subject, file: File) ->
 def a_style_of_norms_that_the_text_lacks_stops_an_engine(subject: Subject, style: str | int) -> None:
     """There are two; what is neither is not the first of them."""
     subject.needs_family("llama")
-    subject.logits(PLAIN, TEXT).must_be(computed(PLAIN))
-    subject.logits(PLAIN.edited("header.arch.norm_style", style), TEXT).must_refuse()
+    text = TEXT[::-1]
+    subject.logits(PLAIN, text).must_be(computed(PLAIN, text))
+    subject.logits(PLAIN.edited("header.arch.norm_style", style), text).must_refuse()
 
 
 @rule(
