@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parent.parent / "runner" / "adapters" / "c"
-SOURCES = ("reader.c", "container.c", "payload.c", "json.c", "cmf.h", "Makefile")
+SOURCES = ("reader.c", "container.c", "payload.c", "json.c", "engine.c", "cmf.h", "Makefile")
 ALIGNMENT = 4096
 
 

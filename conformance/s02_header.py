@@ -8,7 +8,6 @@ from typing import Any
 
 from cmfspec.contract.rule import (
     DERIVED,
-    ENGINE_ONLY,
     LITERAL,
     NEWER_TEXT,
     OBSERVATION,
@@ -305,17 +304,5 @@ def a_header_of_many_levels(subject: Subject, file: File) -> None:
     subject.open(file).observe()
 
 
-for _identity, _quote in (
-    ("HDR-014", "`norm_style` 对引擎而言是强制的"),
-    ("HDR-015", '"qwen": x̂·w | "gemma": x̂·(1+w)'),
-    ("HDR-018", "能力分派由**张量存在与否驱动**"),
-    ("HDR-019", "q/k 偏置"),
-    ("HDR-020", "qk 归一化"),
-    ("HDR-021", "由投影宽度决定的输出门"),
-    ("HDR-022", '"tie_word_embeddings": false'),
-    ("HDR-029", "而非通过匹配模型名称"),
-    ("HDR-030", "`norm_style` 对引擎而言是强制的"),
-):
-    untested(_identity, quote=_quote, because=ENGINE_ONLY)
 for _identity in ("HDR-025", "HDR-026", "HDR-027"):
     untested(_identity, quote="已知家族的新模型可以在", because=NEWER_TEXT)

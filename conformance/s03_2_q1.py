@@ -8,7 +8,7 @@ from cmfspec.layout import GROUP
 from conformance.draws import lies, sampled_from
 from conformance.s03_2_q8 import halves
 from golden.files import File
-from golden.recipes import noise
+from golden.numbers import noise
 
 Q1 = "每 32 组一个 `[f16 scale][4B 符号位]` 平铺，`w = s·(2·bit−1)`"
 Q1S = "基底之后是 `[u32 count]` 与 `count × { [u32 扁平索引][f16 值] }`"

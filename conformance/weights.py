@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cmfspec.layout import GROUP
-from golden.recipes import noise
+from golden.numbers import noise
 
 if TYPE_CHECKING:
     from cmfspec.codecs.codec import F32

@@ -298,6 +298,9 @@ _OKS: dict[str, Any] = {
     "open": {"tensors": 3, "sections": ["masks", "vocab"]},
     "verify": {"sound": False, "problems": [{"where": "tensor", "index": 0, "kind": "hash"}]},
     "hash64": {"hash": "b456bcfc34c2cb2c"},
+    "logits": {"shape": [3, 40]},
+    "generate": {"tokens": [5, 9]},
+    "ppl": {"nll": 12.5, "count": 3},
 }
 
 

@@ -2,7 +2,8 @@
 
 Law: a folder here is the source's, byte for byte: `config.json`, `model.safetensors` and `oracle.npz` (token ids, float32
 logits, greedy continuations, likelihoods, drafts). PROVENANCE.json says why each is here and has the SHA-256 of its files.
-They serve tests, and don't ship; with the whole source beside the tree the tests take all families from there.
+They ship: stored cases ask any engine for these logits. With the whole source beside the tree our own tests take all
+families from there.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ that mixes them up must be seen to. Every recipe with a hash to check has conten
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
@@ -16,6 +15,8 @@ import numpy as np
 from cmfspec.codecs import CODECS
 from cmfspec.format.blueprint import Blueprint, Entry, index_section, masks_section
 from cmfspec.layout import DTYPE_IDS, GROUP
+from golden.models import of_the_oracle, quantised, small
+from golden.numbers import floats, noise
 
 ARCH: Mapping[str, Any] = {
     "arch_name": "qwen3.5",
@@ -41,18 +42,6 @@ HEADER: Mapping[str, Any] = {
     "provenance": {"tool": "cmfspec"},
 }
 VOCAB = b'{"version":"1.0","model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]}}'
-
-
-def noise(seed: str, size: int) -> bytes:
-    """`size` bytes that follow from the seed, the same everywhere and for ever."""
-    blocks = (hashlib.sha256(f"{seed}/{i}".encode()).digest() for i in range(size // 32 + 1))
-    return b"".join(blocks)[:size]
-
-
-def floats(seed: str, count: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """`count` distinct-looking finite floats in (−2, 2), each exact in a half."""
-    raw = np.frombuffer(noise(seed, 2 * count), "<u2")
-    return ((raw % 4001).astype(np.float32) - 2000) / np.float32(1024)
 
 
 def scales(seed: str, count: int) -> bytes:
@@ -256,7 +245,9 @@ def _many(count: str, length: str) -> Blueprint:
     return Blueprint(HEADER, tuple(entry(name, "f16", (3,)) for name in names))
 
 
-_FAMILIES: dict[str, Callable[..., Blueprint]] = {"one": _one, "every": _every, "many": _many}
+_FAMILIES: dict[str, Callable[..., Blueprint]] = {
+    "one": _one, "every": _every, "many": _many, "model": small, "quant": quantised, "oracle": of_the_oracle,
+}  # fmt: skip
 
 
 @cache

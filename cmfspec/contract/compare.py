@@ -9,6 +9,7 @@ the nearest to the *stored* scale; and what is lost is no more than these two to
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,6 +40,7 @@ FLOAT_SUM = 2.0**-18  # share that a float32 sum of 32 magnitudes may be off by
 
 LOGITS = 1e-4  # absolute, float32 logits against an oracle's, or two ways through one model (ENG-001)
 LOGITS_GDN = 3e-4  # where a layer is a Gated DeltaNet, whose norms amplify rounding
+NLL_ROUNDED = 0.05  # nats a token, of an engine that rounds activations (ENG-003)
 NLL_RELATIVE = 1e-4  # of a mean negative log likelihood (ENG-004)
 RESIDENT_SLACK = 64 * 2**20  # bytes of resident memory that a hostile file may cost over a valid one (ENV-023)
 
@@ -58,6 +60,31 @@ def first_difference(got: NDArray[np.float32], want: NDArray[np.float32], relati
     close &= np.isfinite(got) & np.isfinite(want)
     same = both_nan | close | (got == want)
     return None if same.all() else int(np.argmin(same))
+
+
+def logits_differ(got: NDArray[np.float32], want: NDArray[np.float32], tolerance: float) -> str:
+    """Where two arrays of logits of one shape are furthest apart, as a sentence; empty if that is within the tolerance.
+    What isn't finite is within none."""
+    if not np.isfinite(got).all():
+        row, column = np.argwhere(~np.isfinite(got))[0]
+        return f"logits[{row}, {column}] = {got[row, column]}"
+    off = np.abs(got.astype(np.float64) - want)
+    row, column = np.unravel_index(int(off.argmax()), off.shape)
+    far = float(off[row, column])
+    return f"logits[{row}, {column}] = {got[row, column]}, {far:.3g} off" if far > tolerance else ""
+
+
+def nll(logits: NDArray[np.float32], tokens: Sequence[int]) -> float:
+    """The sum of −log softmax of each token but the first, by the row before it; float64."""
+    rows = logits[: len(tokens) - 1].astype(np.float64)
+    top = rows.max(axis=1, keepdims=True)
+    total = np.log(np.exp(rows - top).sum(axis=1)) + top[:, 0]
+    return float((total - rows[np.arange(len(rows)), list(tokens[1:])]).sum())
+
+
+def same_likelihood(got: float, want: float) -> bool:
+    """Whether two sums of negative log likelihood are the same, of as many tokens."""
+    return bool(np.isfinite(got)) and abs(got - want) <= NLL_RELATIVE * abs(want)
 
 
 def _ordinal(values: NDArray[np.float32]) -> NDArray[np.int64]:

@@ -21,6 +21,11 @@ Kind = Literal["InvalidMagic", "UnsupportedVersion", "UnsupportedFeature", "Boun
 Form = Literal["f32", "raw"]
 FORMS: tuple[Form, ...] = get_args(Form)
 Section = Literal["masks", "vocab", "index"]
+Rows = Literal["all", "last"]
+Family = Literal[
+    "llama", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "qwen3_next", "qwen3_5", "qwen3_5_moe", "qwen3_5_mtp"
+]
+FAMILIES: tuple[Family, ...] = get_args(Family)
 Status = Literal["ok", "refused", "unsupported", "error"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 
@@ -38,6 +43,12 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     dtype, shape: what to encode as, and the dimensions of what is encoded.
     bits: the mean width of a row, for vbit.
     form: `f32` for decoded values, `raw` for the payload's bytes.
+    tokens: ids of a text, from its first on.
+    split: how many of the tokens each call of the forward takes, in order; all in one if it is left out.
+    rows: `last` where logits are wanted of the last token only.
+    max_new, stop: how many tokens to add at most, and at which ids to end before that; such an id is not among them.
+    window, stride: tokens that a window has, and by which the next one begins later.
+    task, skill: the mask and the skill to run under (§5, §9); left out, the dense model.
     out: a path that does not exist yet; the answer goes there (see `Operation.out`).
     """
 
@@ -50,6 +61,15 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     dtype: int | None = None
     shape: list[int] | None = None
     bits: float | None = None
+    tokens: list[int] | None = None
+    split: list[int] | None = None
+    rows: Rows | None = None
+    max_new: int | None = None
+    stop: list[int] | None = None
+    window: int | None = None
+    stride: int | None = None
+    task: str | None = None
+    skill: str | None = None
     out: str | None = None
 
 
@@ -63,6 +83,8 @@ class Hello(msgspec.Struct, frozen=True):
     kinds: false if its refusals have no kinds.
     forms: what `tensor` is answered as, of `f32` and `raw`.
     encodes: the ids that it encodes (`encode`).
+    activations: what the forward multiplies weights by; `int8` if it rounds to that, and is graded in a class of its own.
+    families: the models that it runs (`logits`, `generate`, `ppl`), by what Hugging Face calls them.
     """
 
     protocol: int
@@ -77,6 +99,8 @@ class Hello(msgspec.Struct, frozen=True):
     artifacts: list[str] = []
     forms: list[Form] = msgspec.field(default_factory=lambda: list(FORMS))
     encodes: list[int] = []
+    activations: Literal["f32", "int8"] = "f32"
+    families: list[Family] = msgspec.field(default_factory=lambda: list(FAMILIES))
 
 
 class Nothing(msgspec.Struct, frozen=True):
@@ -123,6 +147,25 @@ class Encoded(msgspec.Struct, frozen=True):
     dtype: int | None = None
 
 
+class Logits(msgspec.Struct, frozen=True):
+    """shape: [rows, vocabulary] of what was written."""
+
+    shape: list[int]
+
+
+class Generated(msgspec.Struct, frozen=True):
+    """tokens: the new ones, without a stop id."""
+
+    tokens: list[int]
+
+
+class Likelihood(msgspec.Struct, frozen=True):
+    """nll: the sum over the predicted tokens of −ln of their probability; count: of those tokens."""
+
+    nll: float
+    count: int
+
+
 class TensorLine(msgspec.Struct, frozen=True):
     """One line of the list that `tensors` writes. off, nbytes: decimal strings (they can pass 2^53); hash: hex."""
 
@@ -144,6 +187,8 @@ class Operation(msgspec.Struct, frozen=True):
     out: str = ""
 
 
+UNDER = ("task", "skill")  # members of all that an engine is asked
+
 OPERATIONS: dict[str, Operation] = {
     op.name: op
     for op in (
@@ -157,6 +202,9 @@ OPERATIONS: dict[str, Operation] = {
         Operation("hash64", "hash64 of the file's bytes, whatever they are (§8)", Hashed),
         Operation("encode", "encode the float32 in `file` (§3.2)", Encoded, ("dtype", "shape", "bits", "out"), "the payload"),
         Operation("write", "write what the JSON in `file` describes (§1)", Nothing, ("out",), "the container"),
+        Operation("logits", "run the model over tokens (§2)", Logits, ("tokens", "split", "rows", *UNDER, "out"), "float32"),
+        Operation("generate", "go on greedily (§2)", Generated, ("tokens", "max_new", "stop", *UNDER)),
+        Operation("ppl", "how likely is each token but the first", Likelihood, ("tokens", "window", "stride", *UNDER)),
         Operation("bye", "the last request; answer and exit 0", Nothing),
     )
 }  # fmt: skip

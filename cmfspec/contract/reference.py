@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,8 +22,11 @@ from cmfspec.contract.protocol import (
     OPERATIONS,
     PROTOCOL,
     Encoded,
+    Generated,
     Hashed,
     Hello,
+    Likelihood,
+    Logits,
     Nothing,
     Opened,
     Problem,
@@ -44,6 +47,9 @@ from cmfspec.layout import DTYPE_IDS, DTYPE_NAMES, IMPLEMENTED_FEATURES, OPTIONA
 from cmfspec.tools import writer
 from cmfspec.tools.writer import Item
 
+if TYPE_CHECKING:
+    from cmfspec.engine import Model
+
 Encode = Callable[[str, Any, Mapping[str, Any]], tuple[str, bytes]]
 
 
@@ -61,6 +67,21 @@ def _write(blueprint: Blueprint) -> bytes:
     return stream.getvalue()
 
 
+def _model(opened: Container) -> Model:
+    """The model of a file, by our engine: loaded only where somebody asks for it. Raises Unrunnable."""
+    from cmfspec.engine import load
+
+    return load(opened)
+
+
+def _likely(model: Model, tokens: list[int], *how: Any) -> tuple[float, int]:
+    """The sum of the negative log likelihood, and of how many tokens. Raises Unanswerable."""
+    from cmfspec.engine.perplexity import likelihood
+
+    found = likelihood(model, tokens, *how)
+    return found.nll, found.count
+
+
 @dataclass(frozen=True)
 class Parts:
     """What the reader is made of. Each part can be replaced by a wrong one.
@@ -69,7 +90,8 @@ class Parts:
     values: container and index to float32; verify: container to problems; hash: bytes to hash64;
     features: the bits of required_features that hello declares; opened: the reply to open;
     encode: wanted encoding, float32 weights and options to the encoding that was used and its payload;
-    write: what a file shall hold to the file.
+    write: what a file shall hold to the file; model: container to what computes;
+    likelihood: that, tokens, window, stride, task and skill to the sum and the count.
     """
 
     checks: tuple[Check, ...] = CHECKS
@@ -84,6 +106,8 @@ class Parts:
     )
     encode: Encode = _encode
     write: Callable[[Blueprint], bytes] = _write
+    model: Callable[[Container], Any] = _model
+    likelihood: Callable[..., tuple[float, int]] = _likely
     name: str = "cmfspec"
 
 
@@ -184,6 +208,25 @@ def _written(parts: Parts, _: Any, request: Request) -> Reply:
     return Reply("ok", Nothing())
 
 
+def _logits(parts: Parts, opener: Callable[[str], Container], request: Request) -> Reply:
+    model = parts.model(opener(request.file))
+    found = model.logits(request.tokens or [], request.split, request.rows or "all", request.task, request.skill)
+    _put(request.out, found.astype("<f4").tobytes())
+    return Reply("ok", Logits([*found.shape]))
+
+
+def _generated(parts: Parts, opener: Callable[[str], Container], request: Request) -> Reply:
+    model = parts.model(opener(request.file))
+    how: dict[str, Any] = {"stop": request.stop, "task": request.task, "skill": request.skill}
+    return Reply("ok", Generated([*model.generate(request.tokens or [], request.max_new or 0, **how)]))
+
+
+def _likelihood(parts: Parts, opener: Callable[[str], Container], request: Request) -> Reply:
+    model = parts.model(opener(request.file))
+    how = (request.window, request.stride, request.task, request.skill)
+    return Reply("ok", Likelihood(*parts.likelihood(model, request.tokens or [], *how)))
+
+
 def _put(out: str | None, data: bytes) -> None:
     if out is None:
         raise ValueError("the request names no `out`")
@@ -202,4 +245,7 @@ _OPERATIONS: dict[str, Callable[[Parts, Callable[[str], Container], Request], Re
     "hash64": _hash64,
     "encode": _encoded,
     "write": _written,
+    "logits": _logits,
+    "generate": _generated,
+    "ppl": _likelihood,
 }

@@ -21,7 +21,6 @@ GRADED = (LITERAL, DERIVED, FAMILY)  # a failure here is what «not conformant»
 
 READER, VERIFIER, ENGINE, WRITER, TOOL = "reader", "verifier", "engine", "writer", "tool"
 NOT_WRITTEN = "not yet written"
-ENGINE_ONLY = "binds engines only, and no published operation asks an engine yet"
 WRITER_ONLY = "binds writers only, and no published operation asks a writer yet"
 NEWER_TEXT = "only a newer English text has it"
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from cmfspec.codecs import CODECS
 from cmfspec.contract import compare
 from cmfspec.contract.answers import Answer, Encoding, HeaderSeen, Listing, Values, Verdict, Written, written
+from cmfspec.contract.computed import Continuation, Scores, Surprise
 from cmfspec.contract.link import Link
 from cmfspec.contract.outcome import (
     Beyond,
@@ -21,7 +22,7 @@ from cmfspec.contract.outcome import (
     Resource,
     WrongValue,
 )
-from cmfspec.contract.protocol import Form
+from cmfspec.contract.protocol import Family, Form, Rows
 from cmfspec.format import container, verify
 from cmfspec.format.blueprint import Blueprint, Entry, canonical, to_json
 from cmfspec.layout import DTYPE_IDS, DTYPE_NAMES, ENVELOPE_AT, FEATURE_NAMES, IMPLEMENTED_FEATURES, RESERVED_FEATURES
@@ -238,6 +239,40 @@ class Subject:
         self.needs("tensor")
         if dtype not in self.hello.dtypes:
             raise NotApplicable(f"dtype {dtype}, {DTYPE_NAMES[dtype]}", "hello does not declare it")
+
+    def logits(
+        self,
+        file: Content,
+        tokens: Sequence[int],
+        *,
+        split: Sequence[int] | None = None,
+        rows: Rows = "all",
+        task: str | None = None,
+        skill: str | None = None,
+    ) -> Scores:
+        """What does the model make of these tokens (§2)? split: how many of them each call of the forward takes."""
+        out = self.link.new_out()
+        how: dict[str, Any] = {"split": [*split]} if split is not None else {}
+        how |= {"rows": rows} if rows != "all" else {}
+        how |= {"task": task, "skill": skill, "out": out}
+        answer = self.ask("logits", file, tokens=[*tokens], **how)
+        return Scores(answer.op, answer.reply, answer.kinds, answer.excuse, out)
+
+    def generate(self, file: Content, tokens: Sequence[int], max_new: int, stop: Sequence[int] = ()) -> Continuation:
+        """How does the model go on, greedily (§2)? stop: ids that end it, the file's own notwithstanding."""
+        answer = self.ask("generate", file, tokens=[*tokens], max_new=max_new, stop=[*stop])
+        return Continuation(answer.op, answer.reply, answer.kinds, answer.excuse)
+
+    def likelihood(self, file: Content, tokens: Sequence[int], window: int, stride: int) -> Surprise:
+        """How likely does the model find these tokens, but the first (§2)?"""
+        answer = self.ask("ppl", file, tokens=[*tokens], window=window, stride=stride)
+        return Surprise(answer.op, answer.reply, answer.kinds, answer.excuse)
+
+    def needs_family(self, *families: Family) -> None:
+        """Go on only if hello says that models of these families are run."""
+        for family in families:
+            if family not in self.hello.families:
+                raise NotApplicable(f"models of {family}", "hello does not declare it")
 
     # --- conditions -------------------------------------------------------------------------------------------
 

@@ -7,13 +7,13 @@ refuse-all are no twins: any rule kills them.
 
 from __future__ import annotations
 
-from conformance.twins import container, directory, header, layouts, miswritten, writers
+from conformance.twins import computing, container, directory, header, layouts, miswritten, writers
 from conformance.twins.twin import OTHERS, Twin
 
 __all__ = ["OTHERS", "TWINS", "Twin", "twins_of"]
 
 TWINS: tuple[Twin, ...] = tuple(
-    twin for part in (container, header, directory, layouts, miswritten, writers) for twin in part.TWINS
+    twin for part in (container, header, computing, directory, layouts, miswritten, writers) for twin in part.TWINS
 )
 
 

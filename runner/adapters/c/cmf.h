@@ -1,8 +1,9 @@
-/* cmf.h: what the four parts of the reader share.
+/* cmf.h: what the five parts of the reader share.
  *
  *   json.c       strict JSON over strict UTF-8
  *   container.c  the file: envelope, directory, sections, hashes
  *   payload.c    the meaning of a tensor's bytes
+ *   engine.c     what a dense model computes
  *   reader.c     the questions and answers of INTERPRETING.md
  *
  * Its law: SPEC.zh.md, quoted below as §n; FACTS.md (F§n) where the text names bytes without spelling them out;
@@ -50,6 +51,7 @@ Verdict json_check(Span text);                                        /* one obj
 const uint8_t *json_get(const uint8_t *object, const char *ascii_key); /* its value, or NULL */
 const uint8_t *json_first(const uint8_t *array);                       /* an element, or NULL */
 const uint8_t *json_next(const uint8_t *element);
+bool json_is(const uint8_t *value, const char *ascii);                 /* a string of exactly these characters */
 bool json_u64(const uint8_t *value, bool *huge, uint64_t *out); /* a non-negative integer; huge: past 2^64 - 1 */
 bool json_hex64(const uint8_t *value, uint64_t *out);           /* a string of exactly 16 hex digits */
 
@@ -92,5 +94,9 @@ bool dtype_read(unsigned id);           /* one of the table that isn't reserved 
 Verdict payload_shape(const Tensor *t); /* what open can know: shape and size agree with the dtype */
 Verdict payload_check(const Tensor *t); /* what decoding relies on: the rest of the payload is sound */
 void payload_decode(const Tensor *t, uint8_t *out); /* after the check: elements × little-endian float32 */
+
+/* engine.c */
+Verdict engine_logits(const Model *m, const uint64_t *tokens, size_t count, bool last, float **logits, uint32_t *vocab);
+        /* *logits: rows × vocab of the caller's to free, whatever the verdict; last: one row */
 
 #endif

@@ -271,12 +271,15 @@ static const uint8_t *past_value(const uint8_t *p) {
     }
 }
 
+/* string_at: the quote before it. */
 static bool spells(const uint8_t *string_at, const char *ascii) {
     int32_t c;
     for (string_at++; (c = next_char(&string_at)) != NONE; ascii++)
         if (c != (unsigned char)*ascii || !c) return false;
     return !*ascii;
 }
+
+bool json_is(const uint8_t *value_at, const char *ascii) { return value_at && *value_at == '"' && spells(value_at, ascii); }
 
 const uint8_t *json_get(const uint8_t *object_at, const char *ascii_key) {
     const uint8_t *p = past_space(object_at);

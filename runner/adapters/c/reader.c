@@ -17,7 +17,8 @@ enum { LINE = 64 << 10, PROBLEMS = 1000, SELF = 4096 };
 
 typedef struct {
     char id[24]; /* as it came: digits, or null if it can't be read */
-    const char *op, *file, *out, *as;
+    const char *op, *file, *out, *as, *rows, *tokens, *split; /* the last two: lists, not cut */
+    bool under; /* a task or a skill is named */
     bool indexed;
     uint64_t index;
 } Request;
@@ -155,6 +156,53 @@ static void do_tensor(const Request *r, const Model *m) {
     free(values);
 }
 
+/* The numbers of a list such as [3,17,5]; what is no such number is larger than any. */
+static size_t numbers(const char *list, uint64_t *out) {
+    size_t count = 0;
+    for (const char *p = list; *p++ != ']' && *p && *p != ']'; count++) {
+        char *end;
+        out[count] = *p >= '0' && *p <= '9' ? strtoull(p, &end, 10) : UINT64_MAX;
+        p += strcspn(p, ",]");
+    }
+    return count;
+}
+
+static void do_logits(const Request *r, const Model *m) {
+    static uint64_t tokens[LINE], split[LINE];
+    size_t count = numbers(r->tokens, tokens), pieces = r->split ? numbers(r->split, split) : 0;
+    uint64_t sum = 0;
+    bool whole = true, last = r->rows && strcmp(r->rows, "last") == 0;
+    for (size_t k = 0; k < pieces; k++) {
+        whole &= split[k] > 0 && split[k] <= count;
+        sum += whole ? split[k] : 0;
+    }
+    if (r->under || (r->split && (!whole || sum != count))) {
+        say_refused(r, (Verdict){OTHER, "a task, a skill, or calls that don't add up"});
+        return;
+    }
+    float *logits;
+    uint32_t vocab;
+    Verdict v = engine_logits(m, tokens, count, last, &logits, &vocab);
+    FILE *to = v.kind == ACCEPTED ? fopen(r->out, "wb") : NULL;
+    uint64_t rows = last ? 1 : count;
+    for (uint64_t k = 0; to && k < rows * vocab; k++) {
+        uint32_t bits;
+        memcpy(&bits, &logits[k], 4);
+        uint8_t bytes[4] = {(uint8_t)bits, (uint8_t)(bits >> 8), (uint8_t)(bits >> 16), (uint8_t)(bits >> 24)};
+        fwrite(bytes, 1, 4, to);
+    }
+    free(logits);
+    bool good = to && !ferror(to);
+    if (to && fclose(to) != 0) good = false;
+    if (v.kind != ACCEPTED) say_refused(r, v);
+    else if (!good) say_error(r, "out can't be written");
+    else {
+        begin(r, "ok");
+        printf("\"shape\":[%" PRIu64 ",%" PRIu32 "]", rows, vocab);
+        end();
+    }
+}
+
 static void do_hash64(const Request *r, const Model *m) {
     begin(r, "ok");
     printf("\"hash\":\"%016" PRIx64 "\"", hash64(m->file));
@@ -172,7 +220,7 @@ static void do_ping(const Request *r, const Model *m) {
 
 /* -- the table of operations -------------------------------------------------------------------------------------- */
 
-enum { OUT = 1, AS_INDEX = 2, LAST = 4 }; /* members that an operation needs; LAST: exit after it */
+enum { OUT = 1, AS_INDEX = 2, LAST = 4, TOKENS = 8 }; /* members that an operation needs; LAST: exit after it */
 
 static const struct {
     const char *op;
@@ -188,6 +236,7 @@ static const struct {
     {"tensor", OUT | AS_INDEX, model_open, do_tensor},
     {"verify", 0, model_open, do_verify},
     {"hash64", 0, model_load, do_hash64},
+    {"logits", OUT | TOKENS, model_open, do_logits},
     {"bye", LAST, NULL, do_ping},
 };
 enum { OPERATIONS = sizeof OPERATION / sizeof *OPERATION };
@@ -210,7 +259,7 @@ static void do_hello(const Request *r, const Model *m) {
     more = false;
     for (unsigned id = 0; id < DTYPES; id++)
         if (dtype_read(id)) printf("%s%u", comma(&more), id);
-    printf("],\"kinds\":true,\"artifacts\":[");
+    printf("],\"families\":[\"llama\",\"qwen2\",\"qwen3\"],\"kinds\":true,\"artifacts\":[");
     if (length > 0) print_string(stdout, (Span){(uint8_t *)self, (uint64_t)length});
     putchar(']');
     end();
@@ -241,13 +290,18 @@ static bool parse(char *line, Request *r) {
     r->id[digits] = '\0';
 
     char *op = member(line, ",\"op\":\""), *file = member(line, ",\"file\":\""), *out = member(line, ",\"out\":\""),
-         *as = member(line, ",\"as\":\""), *index = member(line, ",\"index\":");
+         *as = member(line, ",\"as\":\""), *index = member(line, ",\"index\":"),
+         *rows = member(line, ",\"rows\":\"");
     size_t length = strlen(line);
     if (op != line + 6 + digits + 7 || !file || line[length - 1] != '}') return false;
     r->indexed = index && strspn(index, "0123456789") > 0;
     if (r->indexed) r->index = strtoull(index, NULL, 10); /* past 2^64 it stays the largest: out of range */
-    if (!cut(op) || !cut(file) || !cut(out) || !cut(as)) return false;
-    r->op = op, r->file = file, r->out = out, r->as = as;
+    r->tokens = member(line, ",\"tokens\":["), r->split = member(line, ",\"split\":[");
+    if (r->tokens) r->tokens--; /* from its bracket on */
+    if (r->split) r->split--;
+    r->under = member(line, ",\"task\":") || member(line, ",\"skill\":");
+    if (!cut(rows) || !cut(op) || !cut(file) || !cut(out) || !cut(as)) return false;
+    r->op = op, r->file = file, r->out = out, r->as = as, r->rows = rows;
     return true;
 }
 
@@ -266,7 +320,7 @@ static bool answer(char *line) {
     }
     int needs = OPERATION[k].needs;
     bool known_as = r.as && (strcmp(r.as, "f32") == 0 || strcmp(r.as, "raw") == 0);
-    if ((needs & OUT && !r.out) || (needs & AS_INDEX && !(r.indexed && known_as))) {
+    if ((needs & OUT && !r.out) || (needs & TOKENS && !r.tokens) || (needs & AS_INDEX && !(r.indexed && known_as))) {
         say_error(&r, "the request lacks a member");
         return true;
     }

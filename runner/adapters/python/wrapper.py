@@ -20,7 +20,19 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from cmfspec.contract.protocol import PROTOCOL, Hello, Kind, Nothing, Opened, Reply, Request, TensorLine
+from cmfspec.contract.protocol import (
+    PROTOCOL,
+    Generated,
+    Hello,
+    Kind,
+    Likelihood,
+    Logits,
+    Nothing,
+    Opened,
+    Reply,
+    Request,
+    TensorLine,
+)
 from cmfspec.contract.sdk import Handle
 from cmfspec.layout import DTYPE_IDS
 from golden.files import File
@@ -28,6 +40,7 @@ from runner.preflight import PLAINEST
 
 KINDS = frozenset(get_args(Kind)) - {"Other"}
 LISTED = ("dtype", "shape", "off", "nbytes", "hash")  # what an entry needs besides its name for `tensors`
+COMPUTED = ("logits", "generate", "ppl")  # declared iff the class has a method of that name
 LONGEST = 1000  # characters of a message that are told
 
 
@@ -83,7 +96,7 @@ def _hello(what: Wrapped, *_: Any) -> Reply:
     lacking = _lacking(what)
     if lacking:
         print(f"`tensors` is not declared: {lacking}", file=sys.stderr)
-    operations = [op for op in _OPERATIONS if op != "tensors" or not lacking]
+    operations = [op for op in _OPERATIONS if not (lacking if op == "tensors" else _beyond(what, op))]
     root = getattr(what.make, "__module__", "").split(".")[0]
     hello = Hello(
         protocol=PROTOCOL,
@@ -113,6 +126,11 @@ def _lacking(what: Wrapped) -> str:
             return "the plainest file can't be opened"
         missing = [name for name in LISTED if not hasattr(entry, name)]
         return f"an entry has no {', '.join(missing)}" if missing else ""
+
+
+def _beyond(what: Wrapped, op: str) -> bool:
+    """Whether it is asked of engines, and the class has no method of that name."""
+    return op in COMPUTED and not callable(getattr(what.make, op, None))
 
 
 def _family(classes: Sequence[type[BaseException]]) -> Iterator[type[BaseException]]:
@@ -163,6 +181,30 @@ def _tensor(_: Wrapped, opener: Callable[[str], Model], request: Request) -> Rep
         return _written(request, values.astype("<f4", order="C", casting="same_kind").tobytes())
 
 
+def _logits(_: Wrapped, opener: Callable[[str], Model], request: Request) -> Reply:
+    how = _given(request, "split", "rows", "task", "skill")
+    values = np.asarray(opener(request.file).reader.logits(request.tokens, **how))
+    with np.errstate(all="ignore"):
+        _written(request, values.astype("<f4", order="C", casting="same_kind").tobytes())
+    return Reply("ok", Logits([*values.shape]))
+
+
+def _generated(_: Wrapped, opener: Callable[[str], Model], request: Request) -> Reply:
+    how = _given(request, "max_new", "stop", "task", "skill")
+    found = opener(request.file).reader.generate(request.tokens, **how)
+    return Reply("ok", Generated([integer(token) for token in found]))
+
+
+def _likelihood(_: Wrapped, opener: Callable[[str], Model], request: Request) -> Reply:
+    nll, count = opener(request.file).reader.ppl(request.tokens, **_given(request, "window", "stride", "task", "skill"))
+    return Reply("ok", Likelihood(float(nll), integer(count)))
+
+
+def _given(request: Request, *members: str) -> dict[str, Any]:
+    """Those members that the request has: a method need not know the others."""
+    return {name: getattr(request, name) for name in members if getattr(request, name) is not None}
+
+
 def _written(request: Request, data: bytes) -> Reply:
     if request.out is None:
         raise ValueError("the request names no `out`")
@@ -176,5 +218,8 @@ _OPERATIONS: dict[str, Callable[[Wrapped, Callable[[str], Model], Request], Repl
     "open": _opened,
     "tensors": _tensors,
     "tensor": _tensor,
+    "logits": _logits,
+    "generate": _generated,
+    "ppl": _likelihood,
     "bye": _nothing,
 }

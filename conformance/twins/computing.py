@@ -1,0 +1,82 @@
+"""Twins that compute wrongly (§2, §2.2)."""
+
+from __future__ import annotations
+
+from cmfspec.contract.reference import Parts
+from conformance.twins import miscompute as wrong
+from conformance.twins.twin import Twin
+
+EVERYWHERE = "every forward has it: it shows wherever logits are compared"
+GATED = "the small model of Qwen 3.5 has the gate too, and more than three rules ask it"
+
+TWINS: tuple[Twin, ...] = (
+    Twin("forgets-between-calls", "ENG-001", "begins anew with each call", wrong.answering(logits=wrong.forgets)),
+    Twin("token-modulo", "ENG-001", "takes a token past the vocabulary modulo it", wrong.answering(logits=wrong.wraps)),
+    Twin("first-for-last", "ENG-001", "gives the first row for the last", wrong.answering(logits=wrong.first_for_last)),
+    Twin(
+        "interleaved-pairs", "ENG-001", "rotates pairs of neighbours", wrong.other_values(wrong.interleaved), EVERYWHERE
+    ),
+    Twin("says-the-stop", "ENG-002", "gives the stop id too", wrong.answering(generate=wrong.says_the_stop)),
+    Twin("never-stops", "ENG-002", "does not look for stop ids", wrong.answering(generate=wrong.never_stops)),
+    Twin("weights-in-bf16", "ENG-003", "keeps decoded weights in bfloat16", wrong.other_values(wrong.as_bf16)),
+    Twin("mean-for-sum", "ENG-004", "answers with the mean", Parts(likelihood=wrong.mean_for_sum)),
+    Twin("one-window", "ENG-004", "does not cut the text into windows", Parts(likelihood=wrong.one_window)),
+    Twin("style-by-default", "HDR-014", "takes qwen where norm_style is absent", wrong.style_by_default(None)),
+    Twin("any-style", "HDR-030", "takes qwen for a norm_style that it doesn't know", wrong.style_by_default()),
+    Twin(
+        "small-eps-only",
+        "HDR-015",
+        "uses no eps above 1e-4",
+        wrong.with_arch(lambda arch: {"rms_norm_eps": min(arch.rms_norm_eps, 1e-4)}),
+    ),
+    Twin(
+        "ten-times-eps",
+        "HDR-015",
+        "adds ten times eps",
+        wrong.with_arch(lambda arch: {"rms_norm_eps": 10 * arch.rms_norm_eps}),
+        EVERYWHERE,
+    ),
+    Twin("known-names", "HDR-018", "refuses an arch_name that it doesn't know", Parts(model=wrong.known_names)),
+    Twin(
+        "zeros-for-missing", "HDR-018", "answers zeros where a tensor is missing", Parts(model=wrong.zeros_for_missing)
+    ),
+    Twin(
+        "all-biases-or-none",
+        "HDR-019",
+        "applies biases only if all three are there",
+        wrong.whole_sets_only([f"{role}_proj.bias" for role in wrong.ROLES]),
+    ),
+    Twin(
+        "both-norms-or-none",
+        "HDR-020",
+        "norms queries and keys only if both have a norm",
+        wrong.whole_sets_only(["q_norm.weight", "k_norm.weight"]),
+    ),
+    Twin(
+        "gate-in-blocks",
+        "HDR-021",
+        "takes all gates to follow all queries",
+        wrong.other_values(wrong.gate_in_blocks),
+        GATED,
+    ),
+    Twin("ties-anyway", "HDR-022", "takes the embedding for a head that is missing", Parts(model=wrong.ties_anyway)),
+    Twin("layers-by-tag", "HDR-029", "passes over a layer with another's tag", Parts(model=wrong.layers_by_tag)),
+    Twin("last-layer-routes", "MOE-003", "knows routers in the last layer only", Parts(model=wrong.last_layer_routes)),
+    Twin(
+        "softmax-of-the-chosen",
+        "MOE-004",
+        "takes the softmax over the chosen",
+        wrong.with_moe(lambda _: {"norm_topk_prob": True}),
+    ),
+    Twin("higher-first", "MOE-005", "chooses the higher index among equals", wrong.computing(wrong.higher_first)),
+    Twin("never-renormalises", "MOE-006", "renormalises nothing", wrong.with_moe(lambda _: {"norm_topk_prob": False})),
+    Twin("at-most-four", "MOE-007", "asks no more than four", wrong.with_moe(lambda moe: {"top_k": min(moe.top_k, 4)})),
+    Twin("shared-ungated", "MOE-008", "adds the shared expert whole", wrong.without("shared_expert_gate.weight")),
+    Twin(
+        "first-experts-encoding",
+        "MOE-010",
+        "decodes all experts as the first is encoded",
+        Parts(values=wrong.first_experts_encoding),
+    ),
+    Twin("no-large-k", "MOE-014", "refuses to choose more than there are", Parts(model=wrong.no_large_k)),
+)
