@@ -19,8 +19,27 @@ PROVENANCE = "PROVENANCE.json"
 FILES = ("config.json", "model.safetensors", "oracle.npz")
 CHOSEN: Mapping[str, str] = {
     "llama": "the plainest: attention and a dense feed-forward",
+    "llama3rope": "frequencies with factors of their own",
+    "llama_yarn": "frequencies scaled by YaRN",
+    "mistral": "a window of 8 in every layer",
+    "qwen2": "biases of q, k and v",
+    "qwen3": "norms of queries and keys; 6 heads of 16 are not the hidden size",
     "qwen2_moe": "biases; a router, experts and a gated shared expert beside a dense layer",
+    "qwen3_moe": "a router whose chosen weights are divided by their sum",
+    "qwen3_next": "fused projections of Gated DeltaNet; experts in one layer only",
+    "qwen3_5": "Gated DeltaNet around full attention with an output gate; half of a head is rotated; two key heads",
+    "qwen3_5_moe": "the same with experts and a shared one",
     "qwen3_5_mtp": "Gated DeltaNet, an output gate, qk-norm, partial rotation, (1+w) norms, tied weights, a head that drafts",
+    "gemma": "(1+w) norms, scaled embeddings, GELU, one key head",
+    "gemma2": "norms around both halves of a block, caps of scores and logits, a window in every other layer",
+    "gemma3": "two bases of rotation, an irregular schedule of windows",
+    "phi3": "fused q, k, v and gate, up",
+    "olmo2": "norms after both halves of a block, norms of all queries at once",
+    "deepseek_v3": "latent attention; a router by sigmoid with a bias of the choice; a head that drafts",
+    "gpt_oss": "sinks, biases everywhere, experts that clamp",
+    "lfm2": "short convolutions beside attention",
+    "lfm2_moe": "the same with a router by sigmoid",
+    "laguna": "gates of heads, layers with other numbers of heads, YaRN of half a head",
 }
 
 
