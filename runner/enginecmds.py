@@ -1,4 +1,4 @@
-"""`cmfspec logits`, `cmfspec ppl` and `cmfspec generate`: a model, for whoever has its file in hand.
+"""`cmfspec logits`, `ppl`, `generate` and `route`: a model, for whoever has its file in hand.
 
 Law: 0 done, 1 the file is refused, 2 the request has no answer, 3 the output can't be written. What was asked for goes to
 stdout or to the file that is named; remarks, refusals and rates go to stderr.
@@ -23,6 +23,7 @@ import numpy as np
 import cmfspec
 from cmfspec.engine import Drafts, Model, load
 from cmfspec.engine.perplexity import likelihood
+from cmfspec.engine.routing import route
 from cmfspec.engine.text import pieces, tokenizer_of
 from cmfspec.errors import Refusal, Unanswerable
 from cmfspec.format.container import Container
@@ -86,6 +87,29 @@ def ppl_command(
         else:
             how = f"NLL {found.nll:.6g} over {found.count:,} tokens, window {found.window}, stride {found.stride}"
             print(f"{safe(file)}: PPL {ppl:.6g} ({how})", file=stdout)
+        return 0
+
+    return _with_model(file, work)
+
+
+def route_command(file: str, text: str | None, tokens: str | None, task: str | None, as_json: bool) -> int:
+    """`cmfspec route`: the exit code."""
+    if (text is None) == (tokens is None):
+        raise click.UsageError("give the text with --text, or its ids with --tokens: one of the two")
+    words = None if text is None else _read(text)
+    given = None if tokens is None else _ids(tokens)
+    stdout = sys.stdout
+
+    def work(opened: Container, model: Model) -> int:
+        ids = tokenizer_of(opened).encode(words).ids if words is not None else given or []
+        found = route(model, ids, task)
+        if as_json:
+            ranked = [{"skill": identity, "energy": energy} for identity, energy in found]
+            json.dump({"file": file, "skills": ranked}, stdout)
+            print(file=stdout)
+        else:
+            for identity, energy in found:
+                print(f"{energy:.6f}  {safe(identity)}", file=stdout)
         return 0
 
     return _with_model(file, work)

@@ -54,6 +54,7 @@ class Norms:
     after_feed: str | None
 
 
+CHUNK = 256  # tokens that go through a layer at once
 MIXERS = (
     Mixer("self_attn.kv_a_proj_with_mqa.weight", (attention.FULL,), mla.check, mla.run),
     Mixer("self_attn.q_proj.weight", (attention.FULL, attention.SLIDING), attention.check, attention.run),

@@ -16,7 +16,7 @@ import numpy as np
 
 from cmfspec.engine import sample
 from cmfspec.engine.arch import Arch, Layer, arch_of, decline, few, refuse
-from cmfspec.engine.block import Block, block_of, run_block
+from cmfspec.engine.block import CHUNK, Block, block_of, run_block
 from cmfspec.engine.claims import Claims
 from cmfspec.engine.mtp import Head, head_of
 from cmfspec.engine.norm import normed
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 EMBEDDING, FINAL_NORM, LM_HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 PIPELINE_SPACES = ("te.", "dit.", "vae.")  # §12
-CHUNK = 256  # tokens that go through a layer at once
 FINITE = "a finite number (`cmfspec verify --values` finds weights that are not)"
 
 
@@ -56,7 +55,7 @@ class Model:
 
         Raises Unanswerable: no tokens, an id outside the vocabulary, a context that is too long.
         """
-        ids = self._following(state, tokens)
+        ids = self.prompt(tokens, state.length)
         parts: list[F32] = []
         with np.errstate(all="ignore"):
             for at in range(0, len(ids), CHUNK):
@@ -73,7 +72,7 @@ class Model:
 
         Layer by layer all the same, so that a layer's weights are read once for all of them.
         """
-        rows = [self.embedded(state.weights, [token]) for token in self._following(state, tokens)]
+        rows = [self.embedded(state.weights, [token]) for token in self.prompt(tokens, state.length)]
         pasts: list[list[Any]] = [[] for _ in rows]
         with np.errstate(all="ignore"):
             for block, past in zip(self.blocks, state.past, strict=True):
@@ -83,14 +82,6 @@ class Model:
             rows = [normed(self.arch, state.weights, FINAL_NORM, h) for h in rows]
         states = [replace(state, past=tuple(past), length=state.length + at) for at, past in enumerate(pasts, 1)]
         return np.concatenate(rows), states
-
-    def _following(self, state: State, tokens: Sequence[int]) -> list[int]:
-        """The tokens, if they can follow. Raises Unanswerable."""
-        ids = self.ids(tokens)
-        total, most = state.length + len(ids), self.arch.max_position_embeddings
-        if total > most:
-            decline("ENG-001", "tokens", f"{total} positions", f"at most max_position_embeddings, {most}")
-        return ids
 
     def scores(self, state: State, hidden: F32) -> F32:
         """Logits, float32 [n, vocab], of rows that `advance` gave. Raises Unrunnable if they aren't finite."""
@@ -131,6 +122,14 @@ class Model:
         """[n, hidden]: what the first layer reads."""
         rows: F32 = weights.rows(EMBEDDING, ids) * np.float32(self.arch.embed_multiplier)
         return rows
+
+    def prompt(self, tokens: Sequence[int], before: int = 0) -> list[int]:
+        """The tokens as ids that can follow `before` others. Raises Unanswerable."""
+        ids = self.ids(tokens)
+        total, most = before + len(ids), self.arch.max_position_embeddings
+        if total > most:
+            decline("ENG-001", "tokens", f"{total} positions", f"at most max_position_embeddings, {most}")
+        return ids
 
     def ids(self, tokens: Sequence[int]) -> list[int]:
         """The tokens as whole numbers. Raises Unanswerable; TypeError for what is no whole number."""

@@ -94,6 +94,19 @@ def ppl(**options: Any) -> None:
 
 @click.command()
 @file_argument
+@click.option("--text", metavar="FILE", help="The prompt in UTF-8, - for stdin; the file's own tokenizer reads it.")
+@click.option("--tokens", metavar="IDS", help="Ids, such as 3,5,9, in place of a text.")
+@click.option("--task", metavar="TASK", help="Under this mask of the file, or dense.")
+@json_flag
+def route(**options: Any) -> None:
+    """Which skill a prompt belongs to: every routable one and its E (§9), the best first. 0 done, 1 refused."""
+    from runner.enginecmds import route_command
+
+    sys.exit(route_command(**options))
+
+
+@click.command()
+@file_argument
 @click.option("--prompt", metavar="TEXT", help="The text to go on from; the file's own tokenizer reads it.")
 @click.option("--tokens", metavar="IDS", help="Ids, such as 3,5,9, in place of a text; ids come out.")
 @click.option("--max-new", type=click.IntRange(min=0), default=128, show_default=True, metavar="N", help="New tokens.")
@@ -143,4 +156,4 @@ def requant(**options: Any) -> None:
     sys.exit(requant_command(**options))
 
 
-COMMANDS = (verify, inspect, tensor, logits, ppl, generate, pack, requant)
+COMMANDS = (verify, inspect, tensor, logits, ppl, generate, route, pack, requant)
