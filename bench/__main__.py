@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from bench.baseline import BadBaseline, falls_short, write
-from bench.measure import ROUNDS, SECONDS, Measured, measure
+from bench.measure import ROUNDS, Measured, measure
 from bench.page import page
 from bench.rows import ROWS
 
@@ -29,12 +29,10 @@ def machine() -> str:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("-k", "pattern", default="", metavar="PART", help="Only rows whose name contains this; the page stays.")
 @click.option("--rounds", type=click.IntRange(min=1), default=ROUNDS, show_default=True, help="Turns at least.")
-@click.option(
-    "--seconds", type=click.FloatRange(min=0), default=SECONDS, show_default=True, help="A row goes on until then."
-)
+@click.option("--seconds", type=click.FloatRange(min=0), help="A row goes on until then, in place of its own time.")
 @click.option("--check", is_flag=True, help="Exit with 1 where a ratio is below 0.7 of its baseline.")
 @click.option("--rebase", is_flag=True, help="Write the baselines anew, to be reviewed.")
-def main(pattern: str, rounds: int, seconds: float, check: bool, rebase: bool) -> None:
+def main(pattern: str, rounds: int, seconds: float | None, check: bool, rebase: bool) -> None:
     """Measure how fast it is, as ratios."""
     rows = [row for row in ROWS if pattern in row.name]
     if not rows:
@@ -49,10 +47,11 @@ def main(pattern: str, rounds: int, seconds: float, check: bool, rebase: bool) -
             continue
         measured = measure(row, rounds, seconds)
         found.append(measured)
+        bound = measured.bound_ratio
         click.echo(
             f"{row.name}: {measured.ratio:.2f} × (medians {measured.median_ratio:.2f}, aim {row.aim:.2f}); "
             f"{measured.rate(measured.ours):,.0f} {row.unit}/s against {measured.rate(measured.other):,.0f}, "
-            f"{measured.turns} turns"
+            f"{measured.turns} turns" + (f"; at the bound {bound:.2f} ×" if bound is not None else "")
         )
         if rebase:
             write(measured, machine())
