@@ -35,8 +35,8 @@ def near(matrix: Stored) -> Stored:
 
 
 def afresh(matrix: Stored) -> Stored:
-    """The same, its payload elsewhere in memory."""
-    return replace(matrix, payload=memoryview(bytearray(matrix.payload)))
+    """The same, its payload elsewhere in memory; numpy asks for large pages there, as it does for the floats of BLAS."""
+    return replace(matrix, payload=np.array(matrix.payload).data)
 
 
 def round_and_round(products: list[Callable[[], object]]) -> Callable[[], object]:

@@ -106,17 +106,22 @@ def _bits(b, data, scale, field):
 
 
 def _digits(b, data, scale, field):
-    """Digit j of a byte is q(j) - 3·q(j + 1), where q(j) is byte // 3^j, exact as byte · ⌈2^16 / 3^j⌉ // 2^16."""
-    packed = _load(b, data, ir.VectorType(U8, 7))
-    byte = b.zext(_pick(b, packed, (lane // 5 for lane in LANES)), _of(U32))
-    above, below = (
-        b.lshr(b.mul(byte, _vector(U32, (-(-(1 << 16) // 3 ** power(lane)) for lane in LANES))), _same(U32, 16))
-        for power in (lambda lane: lane % 5 + 1, lambda lane: lane % 5)
-    )
-    digit = b.sub(below, b.mul(above, _same(U32, 3)))
-    sign = b.select(b.icmp_unsigned("==", digit, _same(U32, 2)), _same(F32, -1.0), _same(F32, 1.0))
-    nothing = b.icmp_unsigned("==", digit, _same(U32, 0))
-    return b.select(nothing, _same(F32, 0.0), b.fmul(sign, _splat(b, scale)))
+    """Digit j of a byte is q(j) - 3·q(j + 1), where q(j) is byte // 3^j, exact as 2·byte · ⌈2^15 / 3^j⌉ // 2^16: the upper
+    half of a product of 16 bits, for which processors have a word. The byte before the digits, of the scale, is loaded too,
+    since eight are one load and seven are many."""
+    packed = _load(b, b.gep(data, [ir.Constant(U64, -1)]), ir.VectorType(U8, 8))
+    byte = b.zext(_pick(b, packed, (lane // 5 + 1 for lane in LANES)), _of(U16))
+    twice = b.zext(b.add(byte, byte), _of(U32))
+
+    def quotient(power):
+        upper = b.mul(twice, _vector(U32, (-(-(1 << 15) // 3 ** power(lane)) for lane in LANES)))
+        return b.trunc(b.lshr(upper, _same(U32, 16)), _of(U16))
+
+    below, above = quotient(lambda lane: lane % 5), quotient(lambda lane: lane % 5 + 1)
+    digit = b.sub(below, b.mul(above, _same(U16, 3)))
+    weight = b.select(b.icmp_unsigned("==", digit, _same(U16, 1)), _splat(b, scale), _same(F32, 0.0))
+    negative = b.fmul(ir.Constant(F32, -1.0), scale)
+    return b.select(b.icmp_unsigned("==", digit, _same(U16, 2)), _splat(b, negative), weight)
 
 
 def _codes(width):
