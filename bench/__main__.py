@@ -19,11 +19,20 @@ from bench.rows import ROWS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
 
+BUSY = 0.5  # processes that run, on average over a minute
+
 
 def machine() -> str:
     """What it was measured on."""
     cores = len(os.sched_getaffinity(0))
     return f"{cores} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
+
+
+def busy() -> str:
+    """What else the machine does, if that is much: two threads beside another's work wait for each other, ours less than
+    those of a library that gives each its half beforehand, and the ratio flatters us."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    return f"load {load:.1f} before anything was measured: rows of two threads will say little" if load > BUSY else ""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -37,6 +46,8 @@ def main(pattern: str, rounds: int, seconds: float | None, check: bool, rebase: 
     rows = [row for row in ROWS if pattern in row.name]
     if not rows:
         raise click.UsageError(f"-k {pattern!r}: the rows are {', '.join(row.name for row in ROWS)}")
+    if noise := busy():
+        click.echo(noise, err=True)
     found: list[Measured] = []
     short: list[str] = []
     for row in rows:

@@ -213,6 +213,14 @@ def test_check_fails_where_a_row_is_slow_or_not_measured_and_passes_else(
     assert bench({"r": 4.0}, "--check")[0] == 2
 
 
+def test_a_busy_machine_is_told_before_anything_is_measured(
+    bench: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for load, said in ((0.1, False), (6.0, True)):
+        monkeypatch.setattr(command.os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
+        assert (f"load {load}" in bench({"r": 1.0})[1]) == said
+
+
 def test_only_a_run_of_every_row_writes_the_page(bench: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
     assert bench({"one": 1.0, "two": 1.0}, "-k", "one")[0] == 0
     assert bench({"one": 1.0, "two": None})[0] == 0
