@@ -18,8 +18,8 @@ and compare with nothing: {machine}.
 BOUNDS = """
 ## Short of the aim
 
-What stops them, measured in the same turns: a third way, which does the same work without what is said there. Where even
-that is short of the aim, the aim is out of this arithmetic's reach; what lies between is the cost of what it leaves out.
+What stops them, measured in the same turns: a third way, in the last column, does without it. Where even that is short of
+the aim, the aim is out of this arithmetic's reach; what lies between is the cost of what the third way leaves out.
 
 | row | ratio | aim | at the bound | the bound |
 |---|--:|--:|--:|---|
