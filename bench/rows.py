@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from bench import fuzzing, opening, running
+from bench import decoding, fuzzing, hashing, opening, products, running, starting
 from bench.measure import Row
 
-ROWS: tuple[Row, ...] = (*running.ROWS, *fuzzing.ROWS, *opening.ROWS)
+ROWS: tuple[Row, ...] = tuple(
+    row for topic in (running, fuzzing, opening, hashing, decoding, products, starting) for row in topic.ROWS
+)

@@ -7,8 +7,10 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -80,6 +82,68 @@ def test_work_in_unequal_pieces_and_no_work_are_refused() -> None:
         measure(row([], []), clock=clock)
 
 
+def test_a_bound_is_timed_in_the_same_turns_and_shown_where_the_aim_is_missed() -> None:
+    clock = Clock()
+    ways = [[clock.takes(name, 99, *seconds)] for name, seconds in (("a", (4, 5)), ("b", (6, 7)), ("c", (3, 2)))]
+
+    @contextmanager
+    def opened() -> Iterator[Ways]:
+        yield Ways(ways[0], ways[1], 100.0, ways[2])
+
+    short = Row("r", "we", "they", "cases", 2.0, opened, bound="without the pipe")
+    found = measure(short, rounds=2, seconds=0, clock=clock)
+    assert "".join(clock.log) == "abcabcabc"
+    assert (found.ratio, found.bound_ratio) == (1.5, 3.0)
+    assert "| r | 1.50 | 2.00 | 3.00 | without the pipe |" in page([found], "here")
+    assert "without the pipe" not in page([replace(found, row=replace(short, aim=1.5))], "here")
+    assert measured(1.0).bound_ratio is None
+    assert "Short of the aim" not in page([measured(1.0)], "here")
+
+
+def test_a_row_goes_on_for_its_own_time_if_no_other_is_given() -> None:
+    for seconds, turns in ((None, 3), (1.0, 1)):
+        clock = Clock()
+        ways = [clock.takes("a", *[1] * 9)], [clock.takes("b", *[1] * 9)]
+        assert measure(replace(row(*ways), seconds=5.0), 1, seconds, clock).turns == turns
+
+
+@pytest.mark.parametrize("name", ["decode-q1s", "matvec-vbit", "hash-one", "start-help"])
+def test_the_rows_of_kernels_and_processes_do_the_same_work_in_all_ways(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Little of it: each piece of every way runs."""
+    from bench import hashing, matrices
+
+    monkeypatch.setattr(matrices, "BEYOND", 2**20)
+    monkeypatch.setattr(hashing, "SIZE", 2**20)
+    (each,) = (each for each in ROWS if each.name == name)
+    found = measure(each, rounds=1, seconds=0)
+    assert found.ratio > 0
+    assert found.bound_ratio
+
+
+def test_a_large_file_is_verified_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    from bench import hashing
+
+    monkeypatch.setattr(hashing, "LARGE", (3, 2**16))
+    with hashing.one_file() as ways:
+        assert ways.amount > 3 * 2**16 / 1e6
+        for piece in (*ways.ours, *ways.other, *ways.bound):
+            piece()
+
+
+def test_the_bound_of_a_product_has_every_row_among_the_first() -> None:
+    from bench import products
+    from bench.matrices import SIDE, stored
+
+    for name in ("q8_row", "vbit"):
+        near = products.near(stored(name))
+        assert near.starts.max() == near.starts[products.NEAR - 1]
+        x = np.ones(SIDE, np.float32)
+        first = near.matvec(x)[: products.NEAR]
+        assert (first == stored(name).matvec(x)[: products.NEAR]).all()
+
+
 def measured(ratio: float, name: str = "r") -> Measured:
     return Measured(row([], [], name), 100.0, ((1.0, 2.0),), ((ratio, 2 * ratio),))
 
@@ -147,6 +211,14 @@ def test_check_fails_where_a_row_is_slow_or_not_measured_and_passes_else(
     assert bench({"r": 4.0}, "-k", "nothing")[0] == 2
     (tmp_path / "baselines" / "r.json").write_text("{}")
     assert bench({"r": 4.0}, "--check")[0] == 2
+
+
+def test_a_busy_machine_is_told_before_anything_is_measured(
+    bench: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for load, said in ((0.1, False), (6.0, True)):
+        monkeypatch.setattr(command.os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
+        assert (f"load {load}" in bench({"r": 1.0})[1]) == said
 
 
 def test_only_a_run_of_every_row_writes_the_page(bench: Callable[..., tuple[int, str]], tmp_path: Path) -> None:

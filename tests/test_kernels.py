@@ -159,7 +159,8 @@ def test_fast_is_the_formula_to_the_bit(codec: Codec, data: st.DataObject) -> No
 @settings(deadline=None, max_examples=40)
 @given(data=st.data())
 def test_a_product_is_that_of_the_decoded_weights(codec: Codec, data: st.DataObject) -> None:
-    """Within 1e-5 of the sum of the finite magnitudes; NaN and infinities are those of float64."""
+    """Within 1e-5 of the sum of the finite magnitudes, the same bits on one thread and on two, in any pieces; NaN and
+    infinities are those of float64."""
     content, shape = data.draw(tensors(codec).filter(lambda made: len(made[1]) == 2))
     payload = memoryview(content)
     dice = np.random.default_rng(data.draw(st.integers(0, 99)))
@@ -170,8 +171,10 @@ def test_a_product_is_that_of_the_decoded_weights(codec: Codec, data: st.DataObj
     with np.errstate(all="ignore"):
         products = xs[:, None].astype(np.float64) * codec.formula(payload, shape)
         want, size = products.sum(axis=2), np.where(np.isfinite(products), abs(products), 0).sum(axis=2)
-    alone = [np.stack([stored.matvec(x, threads) for x in xs]) for threads in (1, 2)]
-    together = [stored.matmat(xs, threads) for threads in (1, 2)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading, "PIECE", data.draw(st.sampled_from([1, 500, 2**20])))  # so that two threads share it
+        alone = [np.stack([stored.matvec(x, threads) for x in xs]) for threads in (1, 2)]
+        together = [stored.matmat(xs, threads) for threads in (1, 2)]
     assert all(same(got, alone[0]) for got in (*alone, *together))
     got = codec.matmat(payload, shape, xs)
     with np.errstate(all="ignore"):

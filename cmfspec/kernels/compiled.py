@@ -15,13 +15,14 @@ import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numba
 
 R = TypeVar("R")
 SOURCES = (Path(__file__).parent, Path(__file__).parent.parent / "layout.py")
 VARIABLE = "CMFSPEC_CACHE_DIR"
+KERNELS: dict[str, Any] = {}  # each that has been decorated, as numba holds it, by module and name
 
 
 def digest() -> str:
@@ -64,6 +65,7 @@ def kernel(function: Callable[..., R]) -> Callable[..., R]:
         made: Callable[..., R] = numba.njit(nogil=True, cache=kept is not None, error_model="numpy")(function)
     finally:
         numba.config.CACHE_DIR = before
+    KERNELS[f"{function.__module__}.{function.__qualname__}"] = made
     return made
 
 

@@ -156,4 +156,16 @@ def requant(**options: Any) -> None:
     sys.exit(requant_command(**options))
 
 
-COMMANDS = (verify, inspect, tensor, logits, ppl, generate, route, pack, requant)
+@click.command()
+@json_flag
+def warm(as_json: bool) -> None:
+    """Compile all kernels now, so that no command has to. 0 they are kept, 3 they can't be.
+
+    They are kept in $CMFSPEC_CACHE_DIR, else in $XDG_CACHE_HOME/cmfspec, else in ~/.cache/cmfspec.
+    """
+    from runner.warming import warm_command
+
+    sys.exit(warm_command(as_json))
+
+
+COMMANDS = (verify, inspect, tensor, logits, ppl, generate, route, pack, requant, warm)
