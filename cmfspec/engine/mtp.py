@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 SPACE = "model.mtp."
 KEY = f"{SPACE}eh_proj.weight"
+FOREIGN = "mtp."  # Hugging Face's names of such a head, which a public converter keeps: not the model's, by the text
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class Head:
 
 def head_of(arch: Arch, claims: Claims) -> Head | None:
     """Claim the head's tensors; None for a file without one, whatever the header declares, or with
-    one of several layers. Raises Unrunnable."""
+    one of several layers, or one whose names are not the text's: off then, and no reason to stop. Raises Unrunnable."""
+    claims.taken.update(name for name in claims.weights.places if name.startswith(FOREIGN))
     if not claims.weights.has(KEY):
         return None
     for field in ("share_lm_head", "share_embed"):
@@ -43,9 +45,7 @@ def head_of(arch: Arch, claims: Claims) -> Head | None:
             refuse("MTP-001", f"header.arch.mtp.{field}", "false", "true: a head of its own has no name in the text")
     several = [name for name in claims.weights.places if name.startswith(SPACE)]
     if any(name.startswith(f"{SPACE}layers.1.") for name in several):
-        claims.taken.update(
-            several
-        )  # how several layers follow each other isn't said (MTP-009): off, and no reason to stop
+        claims.taken.update(several)  # how several layers follow each other isn't said (MTP-009)
         return None
     claims.need(KEY, arch.hidden_size, 2 * arch.hidden_size)
     for name in ("enorm", "hnorm", "norm"):
