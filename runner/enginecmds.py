@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import logging
 import math
 import os
 import sys
@@ -156,7 +157,7 @@ def generate_command(
 
 def _with_model(file: str, work: Callable[[Container, Model], int]) -> int:
     """Open, load and work; whatever is printed meanwhile is a remark. Raises click.UsageError for a request in vain."""
-    with contextlib.redirect_stdout(sys.stderr):
+    with contextlib.redirect_stdout(sys.stderr), _remarks():
         try:
             opened = cmfspec.open(file)
         except Refusal:
@@ -169,6 +170,18 @@ def _with_model(file: str, work: Callable[[Container, Model], int]) -> int:
         except Refusal as error:
             show_faults(safe(file), [error.fault])
             return EXIT_FAILED
+
+
+@contextlib.contextmanager
+def _remarks() -> Iterator[None]:
+    """What the engine warns of goes to stderr, a line each."""
+    log, listener = logging.getLogger("cmfspec"), logging.StreamHandler(sys.stderr)
+    listener.setFormatter(logging.Formatter("cmfspec: warning: %(message)s"))
+    log.addHandler(listener)
+    try:
+        yield
+    finally:
+        log.removeHandler(listener)
 
 
 def _ids(tokens: str) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -155,3 +156,25 @@ def test_a_mask_of_experts_is_the_file_that_was_cut_by_it(family: str) -> None:
     got = masked_file.logits(ids, task="experts")
     assert largest_difference(got, cut.logits(ids)) <= LOGITS
     assert largest_difference(got, masked_file.logits(ids)) > 10 * LOGITS
+
+
+@pytest.mark.parametrize(
+    ("quality", "warned"),
+    [(None, True), (1.0, True), ({}, True), ({"metric": "ppl", "value": 9.5}, False)],
+    ids=["null", "a bare number", "nothing in it", "measured"],
+)
+def test_a_mask_that_nobody_measured_is_warned_of_once(
+    quality: Any, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """MASK-023, on switching to it; the dense model is no mask."""
+    plan = masked(blueprint("llama"), half={"ffn": np.arange(2 * 96).reshape(2, 96) % 2 == 0})
+    meta = json.loads(plan.masks[8 : 8 + int.from_bytes(plan.masks[4:8], "little")])
+    blob = plan.masks[meta["masks"][0]["blob_off"] :]
+    again = masks_section({"default_task": "half", "masks": [{"name": "half", "quality": quality}]}, [blob])
+    engine = run(replace(plan, masks=again))
+    engine.logits([3, 5, 9], task="dense")
+    assert not caplog.records
+    for _ in range(2):
+        engine.logits([3, 5, 9], task="half")
+    assert len(caplog.records) == warned
+    assert all("'half'" in record.getMessage() for record in caplog.records)

@@ -25,12 +25,13 @@ DENSE = "dense"  # the name of no mask
 @dataclass(frozen=True)
 class Mask:
     """ffn [layers, intermediate_size], heads [layers, num_attention_heads], gates [layers], experts [layers, num_experts]
-    or None where the mask narrows no routing."""
+    or None where the mask narrows no routing; measured: whether the file says what the mask costs or gains (MASK-021)."""
 
     ffn: Bits
     heads: Bits
     gates: Bits
     experts: Bits | None
+    measured: bool
 
 
 def mask_named(container: Container, arch: Arch, task: str | None) -> Mask | None:
@@ -66,4 +67,6 @@ def _unpacked(container: Container, arch: Arch, record: dict[str, Any], place: i
         width = -(-bits // 8)
         area, raw = raw[: rows * width].reshape(rows, width), raw[rows * width :]
         found.append(np.unpackbits(area, axis=1, bitorder="little")[:, :bits].astype(np.bool_))
-    return Mask(found[0], found[1], found[2][0], found[3] if experts else None)
+    quality = record.get("quality")
+    measured = isinstance(quality, dict) and {"metric", "value"} <= quality.keys()
+    return Mask(found[0], found[1], found[2][0], found[3] if experts else None, measured)

@@ -6,6 +6,7 @@ Law: for each tensor either the backbone's entry or the skill's, where there is 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -27,18 +28,22 @@ if TYPE_CHECKING:
 PLAIN = {"f32": 4, "f16": 2, "bf16": 2}  # bytes of an element; rows lie one behind the other
 SKILL_PREFIX = "skill."
 ROUNDING = 1e-6  # of weights that sum to 1
+LOG = logging.getLogger("cmfspec")  # silent until somebody listens
+LOG.addHandler(logging.NullHandler())
 CACHE_BYTES = 2 * 2**30  # of decoded tensors that are kept, first come
 
 
 @dataclass(frozen=True)
 class Weights:
-    """The tensors by name. skills: (id, weight) of what overlays them; cache: decoded tensors by place."""
+    """The tensors by name. skills: (id, weight) of what overlays them; cache: decoded tensors by place;
+    told: unmeasured masks that a warning has been logged of."""
 
     container: Container
     places: Mapping[str, int]
     skills: tuple[tuple[str, float], ...] = ()
     mask: Mask | None = None
     cache: dict[int, F32] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
 
     @staticmethod
     def of(container: Container) -> Weights:
@@ -58,7 +63,11 @@ class Weights:
             decline("SKILL-010", "skill", f"weights {list(blend.values())}", "weights from 0 that sum to 1")
         if task is None and len(blend) == 1:
             task = records.get(*blend)  # SKILL-020: the skill's own mask comes with it
-        return replace(self, skills=tuple(blend.items()), mask=mask_named(self.container, arch, task))
+        mask = mask_named(self.container, arch, task)
+        if mask and not mask.measured and task not in self.told:  # MASK-023; once for a file is enough
+            self.told.add(str(task))
+            LOG.warning("mask %s: nobody measured what it costs: its quality is null", ascii(task))
+        return replace(self, skills=tuple(blend.items()), mask=mask)
 
     def _records(self) -> dict[str, str | None]:
         """Skill ids of the header, each with the task that it activates."""
