@@ -259,7 +259,7 @@ static void do_hello(const Request *r, const Model *m) {
     more = false;
     for (unsigned id = 0; id < DTYPES; id++)
         if (dtype_read(id)) printf("%s%u", comma(&more), id);
-    printf("],\"families\":[\"llama\",\"qwen2\",\"qwen3\"],\"kinds\":true,\"artifacts\":[");
+    printf("],\"families\":[\"llama\",\"qwen2\",\"qwen3\"],\"under\":[],\"kinds\":true,\"artifacts\":[");
     if (length > 0) print_string(stdout, (Span){(uint8_t *)self, (uint64_t)length});
     putchar(']');
     end();
