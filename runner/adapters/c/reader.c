@@ -159,10 +159,10 @@ static void do_tensor(const Request *r, const Model *m) {
 /* The numbers of a list such as [3,17,5]; what is no such number is larger than any. */
 static size_t numbers(const char *list, uint64_t *out) {
     size_t count = 0;
-    for (const char *p = list; *p++ != ']' && *p && *p != ']'; count++) {
-        char *end;
-        out[count] = *p >= '0' && *p <= '9' ? strtoull(p, &end, 10) : UINT64_MAX;
+    for (const char *p = list + 1; *p && *p != ']'; count++) {
+        out[count] = *p >= '0' && *p <= '9' ? strtoull(p, NULL, 10) : UINT64_MAX;
         p += strcspn(p, ",]");
+        p += *p == ',';
     }
     return count;
 }
