@@ -20,7 +20,9 @@ from conformance import (
     s03_directory,
     s03_records,
     s04_blob,
+    s05_running,
     s08_hash64,
+    s09_running,
 )
 
 SECTIONS = (
@@ -28,5 +30,7 @@ SECTIONS = (
     *(s02_header, s02_computed, s02_2_moe, s02_engine),
     *(s03_directory, s03_records, s03_1_dtypes, s03_2_q8, s03_2_q4, s03_2_vbit, s03_2_q1, s03_2_encoded),
     s04_blob,
+    s05_running,
     s08_hash64,
+    s09_running,
 )

@@ -15,6 +15,7 @@ import numpy as np
 from cmfspec.codecs import CODECS
 from cmfspec.format.blueprint import Blueprint, Entry, index_section, masks_section
 from cmfspec.layout import DTYPE_IDS, GROUP
+from golden.masked import cut, masked
 from golden.models import of_the_oracle, quantised, small
 from golden.numbers import floats, noise
 
@@ -246,7 +247,8 @@ def _many(count: str, length: str) -> Blueprint:
 
 
 _FAMILIES: dict[str, Callable[..., Blueprint]] = {
-    "one": _one, "every": _every, "many": _many, "model": small, "quant": quantised, "oracle": of_the_oracle,
+    "one": _one, "every": _every, "many": _many,
+    "model": small, "quant": quantised, "oracle": of_the_oracle, "masked": masked, "cut": cut,
 }  # fmt: skip
 
 

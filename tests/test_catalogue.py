@@ -11,6 +11,7 @@ from golden.cases import stored
 
 load_catalogue()
 WRITTEN = ("ENV", "FEAT", "VAL", "HDR", "DIR", "DT", "Q", "BLOB", "HASH", "MOE", "ENG")
+BEGUN = ("MASK", "SKILL")  # what an engine does under them; the rest is not written yet
 
 
 def test_the_vendored_texts_are_the_ones_that_were_read() -> None:
@@ -46,7 +47,7 @@ def test_every_rule_of_the_written_areas_is_declared() -> None:
     for identity, norm in norms().items():
         if norm.area in WRITTEN:
             assert identity in CATALOGUE or identity in UNTESTED, identity
-        else:
+        elif norm.area not in BEGUN or identity not in CATALOGUE:
             assert status(identity) == ("untested", "not yet written")
     assert all(reason.because for reason in UNTESTED.values())
 

@@ -17,6 +17,7 @@ from cmfspec.contract.outcome import ErrorReply, NotApplicable, Outcome, WrongRe
 from cmfspec.contract.outcome import Protocol as BrokenProtocol
 from cmfspec.contract.protocol import Hello, Likelihood, Logits, Reply, Request, decode_reply, encode_reply
 from cmfspec.contract.reference import reference
+from cmfspec.contract.rule import CATALOGUE, load_catalogue
 from cmfspec.contract.subject import Subject
 from cmfspec.engine import load
 from cmfspec.errors import Refusal
@@ -26,6 +27,7 @@ from golden.models import KINDS, VOCAB, answers
 from runner.adapters.python.wrapper import Wrapped, wrapped
 from tests import readers, readers_engine
 
+load_catalogue()
 PLAIN, TOKENS = File("model:plain"), [3, 5, 9, 1]
 RIGHT = reference()
 Lie = Callable[[Request, Any], Any]
@@ -178,6 +180,47 @@ def test_what_is_not_declared_is_not_asked() -> None:
     old = b'{"id":1,"ok":{"protocol":1,"name":"r","version":"","operations":[],"features":[],"dtypes":[]}}'
     assert "qwen3_5" in decode_reply(old, Request(1, "hello", "")).value.families
     assert encode_reply(1, Reply("ok", Logits([2, 3]))) == b'{"id":1,"ok":{"shape":[2,3]}}\n'
+
+
+def test_an_engine_that_rounds_activations_is_in_a_class_of_its_own() -> None:
+    """ENG-003: as likely within 0.05 a token where hello says so, and held to each logit where it doesn't."""
+
+    def rounding(activations: str, error: float) -> Subject:
+        def handle(request: Request) -> Reply:
+            reply = RIGHT(request)
+            if isinstance(reply.value, Hello):
+                return msgspec.structs.replace(
+                    reply, value=msgspec.structs.replace(reply.value, activations=activations)
+                )
+            if request.op == "logits" and reply.status == "ok":
+                path = Path(request.out or "")
+                logits = np.frombuffer(path.read_bytes(), "<f4") * np.float32(1 + error)
+                path.write_bytes(logits.astype("<f4").tobytes())
+            return reply
+
+        return subject(handle)
+
+    check = CATALOGUE["ENG-003"].check
+    check(rounding("f32", 0), dtype="q8_row")
+    check(rounding("int8", 0.01), dtype="q8_row")
+    for activations, error in (("f32", 0.01), ("int8", 1.0)):
+        with pytest.raises(WrongValue):
+            check(rounding(activations, error), dtype="q8_row")
+
+
+def test_what_an_engine_does_not_run_under_is_not_asked() -> None:
+    """Masks and skills: a rule about them is not applicable."""
+
+    def bare(request: Request) -> Reply:
+        reply = RIGHT(request)
+        if isinstance(reply.value, Hello):
+            reply.value.under.clear()
+        return reply
+
+    for identity, arguments in (("MASK-018", {"text": TOKENS}), ("SKILL-019", {"skill": "zzz"})):
+        CATALOGUE[identity].check(subject(), **arguments)
+        with pytest.raises(NotApplicable, match="under a"):
+            CATALOGUE[identity].check(subject(bare), **arguments)
 
 
 def test_a_python_class_with_these_methods_is_asked() -> None:

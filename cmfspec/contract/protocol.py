@@ -22,6 +22,7 @@ Form = Literal["f32", "raw"]
 FORMS: tuple[Form, ...] = get_args(Form)
 Section = Literal["masks", "vocab", "index"]
 Rows = Literal["all", "last"]
+Under = Literal["task", "skill"]
 Family = Literal[
     "llama", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "qwen3_next", "qwen3_5", "qwen3_5_moe", "qwen3_5_mtp"
 ]
@@ -84,6 +85,7 @@ class Hello(msgspec.Struct, frozen=True):
     forms: what `tensor` is answered as, of `f32` and `raw`.
     encodes: the ids that it encodes (`encode`).
     activations: what the forward multiplies weights by; `int8` if it rounds to that, and is graded in a class of its own.
+    under: what it runs models under, of `task` (a mask, §5) and `skill` (§9).
     families: the models that it runs (`logits`, `generate`, `ppl`), by what Hugging Face calls them.
     """
 
@@ -100,6 +102,7 @@ class Hello(msgspec.Struct, frozen=True):
     forms: list[Form] = msgspec.field(default_factory=lambda: list(FORMS))
     encodes: list[int] = []
     activations: Literal["f32", "int8"] = "f32"
+    under: list[Under] = msgspec.field(default_factory=lambda: list(UNDER))
     families: list[Family] = msgspec.field(default_factory=lambda: list(FAMILIES))
 
 
@@ -187,7 +190,7 @@ class Operation(msgspec.Struct, frozen=True):
     out: str = ""
 
 
-UNDER = ("task", "skill")  # members of all that an engine is asked
+UNDER: tuple[Under, ...] = get_args(Under)  # members of all that an engine is asked
 
 OPERATIONS: dict[str, Operation] = {
     op.name: op

@@ -22,7 +22,7 @@ from cmfspec.contract.outcome import (
     Resource,
     WrongValue,
 )
-from cmfspec.contract.protocol import Family, Form, Rows
+from cmfspec.contract.protocol import Family, Form, Rows, Under
 from cmfspec.format import container, verify
 from cmfspec.format.blueprint import Blueprint, Entry, canonical, to_json
 from cmfspec.layout import DTYPE_IDS, DTYPE_NAMES, ENVELOPE_AT, FEATURE_NAMES, IMPLEMENTED_FEATURES, RESERVED_FEATURES
@@ -267,6 +267,12 @@ class Subject:
         """How likely does the model find these tokens, but the first (§2)?"""
         answer = self.ask("ppl", file, tokens=[*tokens], window=window, stride=stride)
         return Surprise(answer.op, answer.reply, answer.kinds, answer.excuse)
+
+    def needs_under(self, what: Under) -> None:
+        """Go on only if hello says that models are run under masks, or under skills."""
+        self.needs("logits")
+        if what not in self.hello.under:
+            raise NotApplicable(f"a run under a {what}", "hello does not declare it")
 
     def needs_family(self, *families: Family) -> None:
         """Go on only if hello says that models of these families are run."""

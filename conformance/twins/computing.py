@@ -1,6 +1,8 @@
-"""Twins that compute wrongly (§2, §2.2)."""
+"""Twins that compute wrongly (§2, §2.2, §5, §9)."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from cmfspec.contract.reference import Parts
 from conformance.twins import miscompute as wrong
@@ -8,6 +10,8 @@ from conformance.twins.twin import Twin
 
 EVERYWHERE = "every forward has it: it shows wherever logits are compared"
 GATED = "the small model of Qwen 3.5 has the gate too, and more than three rules ask it"
+UNNORMALISED = "the small model of Qwen 2 does not renormalise, and three rules ask it too"
+MIXTURES = "most rules about experts ask a model that renormalises"
 
 TWINS: tuple[Twin, ...] = (
     Twin("forgets-between-calls", "ENG-001", "begins anew with each call", wrong.answering(logits=wrong.forgets)),
@@ -67,9 +71,16 @@ TWINS: tuple[Twin, ...] = (
         "MOE-004",
         "takes the softmax over the chosen",
         wrong.with_moe(lambda _: {"norm_topk_prob": True}),
+        UNNORMALISED,
     ),
     Twin("higher-first", "MOE-005", "chooses the higher index among equals", wrong.computing(wrong.higher_first)),
-    Twin("never-renormalises", "MOE-006", "renormalises nothing", wrong.with_moe(lambda _: {"norm_topk_prob": False})),
+    Twin(
+        "never-renormalises",
+        "MOE-006",
+        "renormalises nothing",
+        wrong.with_moe(lambda _: {"norm_topk_prob": False}),
+        MIXTURES,
+    ),
     Twin("at-most-four", "MOE-007", "asks no more than four", wrong.with_moe(lambda moe: {"top_k": min(moe.top_k, 4)})),
     Twin("shared-ungated", "MOE-008", "adds the shared expert whole", wrong.without("shared_expert_gate.weight")),
     Twin(
@@ -79,4 +90,24 @@ TWINS: tuple[Twin, ...] = (
         Parts(values=wrong.first_experts_encoding),
     ),
     Twin("no-large-k", "MOE-014", "refuses to choose more than there are", Parts(model=wrong.no_large_k)),
+    Twin("gates-unseen", "MASK-016", "runs layers whose gate is shut", wrong.all_set("gates")),
+    Twin("heads-unseen", "MASK-017", "counts heads whose bit is 0", wrong.all_set("heads")),
+    Twin("neurons-unseen", "MASK-018", "counts neurons whose bit is 0", wrong.all_set("ffn")),
+    Twin(
+        "experts-unseen",
+        "MASK-013",
+        "chooses experts whose bit is 0",
+        wrong.masked_otherwise(lambda _, mask: replace(mask, experts=None)),
+    ),
+    Twin(
+        "asks-the-dead",
+        "MOE-015",
+        "routes to masked experts, who add nothing",
+        wrong.masked_otherwise(wrong.asks_the_dead),
+    ),
+    Twin("never-fewer", "MOE-016", "refuses to choose fewer than top_k", wrong.masked_otherwise(wrong.never_fewer)),
+    Twin("sticky-mask", "MASK-031", "keeps a mask on", Parts(model=wrong.sticky)),
+    Twin("dense-for-any-task", "MASK-034", "takes an unknown task for none", wrong.dense_for("MASK-034")),
+    Twin("sums-skills", "SKILL-003", "adds a skill's tensor to the backbone's", wrong.answering(logits=wrong.sums)),
+    Twin("dense-for-any-skill", "SKILL-019", "takes an unknown skill for none", wrong.dense_for("SKILL-019")),
 )

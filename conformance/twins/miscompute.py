@@ -262,3 +262,76 @@ def mean_for_sum(model: Model, tokens: list[int], *how: Any) -> tuple[float, int
 def one_window(model: Model, tokens: list[int], window: int, stride: int, *how: Any) -> tuple[float, int]:
     """Windows are passed over: the whole text is the context."""
     return Parts().likelihood(model, tokens, None, None, *how)
+
+
+# --- under a mask or a skill ---------------------------------------------------------------------------------------------
+
+
+def masked_otherwise(change: Callable[[Any, Any], Any]) -> Parts:
+    """A run under another mask. change: the model, the mask -> the other."""
+
+    def logits(model: Model, tokens: Sequence[int], split: Any, rows: Any, task: Any, skill: Any) -> Any:
+        state = model.start(task, skill)
+        mask = state.weights.mask
+        weights = replace(state.weights, mask=mask and change(model, mask))
+        hidden, _ = model.advance(replace(state, weights=weights), tokens)
+        return model.scores(state, hidden[-1:] if rows == "last" else hidden)
+
+    return answering(logits=logits)
+
+
+def all_set(field: str) -> Parts:
+    return masked_otherwise(lambda _, mask: replace(mask, **{field: np.ones_like(getattr(mask, field))}))
+
+
+def asks_the_dead(model: Model, mask: Any) -> Any:
+    """The router knows no mask; whoever it masks says nothing."""
+    for name, place in model.weights.places.items():
+        stem, _, rest = name.partition(".mlp.experts.")
+        if rest.endswith("down_proj.weight"):
+            layer, expert = int(stem.rpartition(".")[2]), int(rest.partition(".")[0])
+            if not mask.experts[layer, expert]:
+                model.weights.cache[place] = np.zeros_like(model.weights.tensor(name))
+    return replace(mask, experts=None)
+
+
+def never_fewer(model: Model, mask: Any) -> Any:
+    if mask.experts is not None and model.arch.moe and mask.experts[-1].sum() < model.arch.moe.top_k:
+        refuse("top_k")
+    return mask
+
+
+def dense_for(rule: str) -> Parts:
+    """A task or a skill that isn't there is none at all."""
+
+    def logits(model: Model, tokens: Sequence[int], split: Any, rows: Any, task: Any, skill: Any) -> Any:
+        try:
+            return model.logits(tokens, split, rows, task, skill)
+        except Refusal as refused:
+            if refused.fault.rule != rule:
+                raise
+            return model.logits(tokens, split, rows)
+
+    return answering(logits=logits)
+
+
+def sticky(opened: Container) -> Any:
+    """Once a mask was on, it stays on."""
+    model, seen = loaded(opened), opened.view.__dict__
+
+    def logits(tokens: Sequence[int], split: Any, rows: Any, task: Any, skill: Any) -> Any:
+        if task not in (None, "dense"):
+            seen["stuck"] = task
+        return model.logits(tokens, split, rows, seen.get("stuck", task), skill)
+
+    return SimpleNamespace(logits=logits)
+
+
+def sums(model: Model, tokens: Sequence[int], split: Any, rows: Any, task: Any, skill: Any) -> Any:
+    """A skill's tensor is added to the backbone's."""
+    places = model.weights.places
+    for name in places:
+        added = f"skill.{skill}.{name}"
+        if added in places:
+            model.weights.cache[places[added]] = model.weights.tensor(name) + model.weights.tensor(added)
+    return model.logits(tokens, split, rows, task, skill)

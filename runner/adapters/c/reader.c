@@ -159,10 +159,10 @@ static void do_tensor(const Request *r, const Model *m) {
 /* The numbers of a list such as [3,17,5]; what is no such number is larger than any. */
 static size_t numbers(const char *list, uint64_t *out) {
     size_t count = 0;
-    for (const char *p = list; *p++ != ']' && *p && *p != ']'; count++) {
-        char *end;
-        out[count] = *p >= '0' && *p <= '9' ? strtoull(p, &end, 10) : UINT64_MAX;
+    for (const char *p = list + 1; *p && *p != ']'; count++) {
+        out[count] = *p >= '0' && *p <= '9' ? strtoull(p, NULL, 10) : UINT64_MAX;
         p += strcspn(p, ",]");
+        p += *p == ',';
     }
     return count;
 }
@@ -259,7 +259,7 @@ static void do_hello(const Request *r, const Model *m) {
     more = false;
     for (unsigned id = 0; id < DTYPES; id++)
         if (dtype_read(id)) printf("%s%u", comma(&more), id);
-    printf("],\"families\":[\"llama\",\"qwen2\",\"qwen3\"],\"kinds\":true,\"artifacts\":[");
+    printf("],\"families\":[\"llama\",\"qwen2\",\"qwen3\"],\"under\":[],\"kinds\":true,\"artifacts\":[");
     if (length > 0) print_string(stdout, (Span){(uint8_t *)self, (uint64_t)length});
     putchar(']');
     end();
