@@ -2,7 +2,8 @@
 
 Law: a twin answers the plainest questions rightly, dies by the rule that it breaks, and by at most `OTHERS` elsewhere unless
 it says why; a graded rule without a twin tests nothing. None may live: no twin is excused as equivalent. Processes are
-spawned, never forked, and each asks all twins a rule's cases, so that a file is made once.
+spawned, never forked, and each asks all twins a rule's cases, so that a file is made once. A twin whose one wrong part serves
+only some operations is not put before rules that ask none of them: it would answer them as the right reader does.
 """
 
 from __future__ import annotations
@@ -12,17 +13,31 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from multiprocessing import get_context
 
 from cmfspec.contract.inprocess import InProcess
 from cmfspec.contract.link import Link
-from cmfspec.contract.reference import reference
+from cmfspec.contract.protocol import Reply, Request
+from cmfspec.contract.reference import Parts, reference
 from cmfspec.contract.rule import CATALOGUE, GRADED, Rule, load_catalogue
 from conformance.twins import OTHERS, TWINS, Twin
 from golden.cases import stored
 from runner.judge import ask
 from runner.preflight import preflight
+
+ENGINE = frozenset({"logits", "generate", "ppl"})
+SERVES: Mapping[str, frozenset[str]] = {  # part of a reader to the operations that it serves; any other serves all
+    "model": ENGINE,
+    "likelihood": frozenset({"ppl"}),
+    "encode": frozenset({"encode"}),
+    "write": frozenset({"write"}),
+    "values": frozenset({"tensor"}) | ENGINE,
+    "tensor": frozenset({"tensors"}) | ENGINE,
+    "verify": frozenset({"verify"}),
+    "opened": frozenset({"open"}),
+    "hash": frozenset({"hash64"}),
+}
 
 
 @dataclass(frozen=True)
@@ -134,6 +149,27 @@ def _links(twins: Sequence[Twin]) -> Iterator[dict[str, Link]]:
         yield links
 
 
+def concerns(twin: Twin, asked: frozenset[str]) -> bool:
+    """Whether a twin may answer otherwise than the right reader where these operations are asked."""
+    right = Parts()
+    wrong = {field.name for field in fields(Parts) if getattr(twin.parts, field.name) != getattr(right, field.name)}
+    return any(part not in SERVES or SERVES[part] & asked for part in wrong)
+
+
+def operations(rule: Rule) -> frozenset[str]:
+    """What the stored cases of a rule ask a right reader."""
+    right, asked = reference(), set[str]()
+
+    def noted(request: Request) -> Reply:
+        asked.add(request.op)
+        return right(request)
+
+    with contextlib.closing(InProcess(noted)) as link:
+        for case in stored().get(rule.id, ()):
+            ask(rule, case, link)
+    return frozenset(asked)
+
+
 # --- in the other processes ----------------------------------------------------------------------------------------
 
 _HERE: dict[str, Link] = {}
@@ -149,4 +185,6 @@ def _start(names: Sequence[str]) -> None:
 
 
 def _deaths_here(identity: str) -> dict[str, str]:
-    return deaths(CATALOGUE[identity], _HERE)
+    rule = CATALOGUE[identity]
+    asked = operations(rule)
+    return deaths(rule, {twin.name: _HERE[twin.name] for twin in TWINS if twin.name in _HERE and concerns(twin, asked)})
