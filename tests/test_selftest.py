@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 import runner.measure
-from cmfspec.contract.rule import norms
+from cmfspec.contract.inprocess import InProcess
+from cmfspec.contract.reference import Parts, reference
+from cmfspec.contract.rule import CATALOGUE, load_catalogue, norms
 from conformance.twins import TWINS
 from runner.cli import cli
 from runner.measure import BEGIN, END, Measured
-from runner.mutation_score import Row
+from runner.mutation_score import SERVES, Row, concerns, deaths, operations
 
 
 def measured(*rows: Row) -> Measured:
@@ -107,3 +110,18 @@ def test_a_text_without_a_place_for_them_is_a_usage_error(
     assert "README.md" in result.output
     assert CliRunner().invoke(cli, ["selftest", "--check", str(tmp_path / "none.md")]).exit_code == 2
     assert CliRunner().invoke(cli, ["selftest", "--check", "a", "--write", "b"]).exit_code == 2
+
+
+@pytest.mark.parametrize("part", SERVES)
+def test_a_twin_that_is_not_put_before_a_rule_would_not_die_by_it(part: str) -> None:
+    """One twin of each part that serves some operations only, before rules that ask none of these."""
+    load_catalogue()
+    twin = next(twin for twin in TWINS if getattr(twin.parts, part) != getattr(Parts(), part))
+    spared = [
+        rule for rule in map(CATALOGUE.__getitem__, ("ENV-002", "DIR-020")) if not concerns(twin, operations(rule))
+    ]
+    changed = {name for name in SERVES if getattr(twin.parts, name) != getattr(Parts(), name)}
+    assert spared or changed & {"opened"}
+    with closing(InProcess(reference(twin.parts))) as link:
+        assert not any(deaths(rule, {twin.name: link}) for rule in spared)
+    assert concerns(twin, operations(CATALOGUE[twin.breaks]))
